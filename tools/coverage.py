@@ -3,7 +3,7 @@
     python tools/coverage.py [--samples 1000] [--rows 1000000] [--index NAME ...]
 
 A true figure is what index_estimate says when it reads all pages; it equals that of pgstatindex.  The true
-size after REINDEX is that of the index after a REINDEX, in the end.  Prints a table in Markdown.
+size after REINDEX is that of the index after a REINDEX, in the end.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
-from math import comb
 from typing import Any
 
 import psycopg
@@ -27,167 +25,87 @@ SAMPLED_PART = 0.1
 
 TINY_PAGES = 10
 
-# {n} is the number of rows; each table is "t", and each index "i".
-INDEXES: dict[str, tuple[str, ...]] = {
-    "uniform": (
-        "CREATE TABLE t (k int)",
-        "CREATE INDEX i ON t (k)",
-        "INSERT INTO t SELECT hashint4(g) FROM generate_series(1, {n}) g",
+
+@dataclass(frozen=True)
+class Shape:
+    """A table t with an index i; {n} is the number of rows that was asked for.
+
+    values: of row g; rows: how many; columns: of the table; on: what the index is on
+    built: whether the index is made of the rows, and not before they come
+    deleted: which rows are deleted, and vacuumed away; then: further statements"""
+
+    values: str = "hashint4(g)"
+    rows: str = "{n}"
+    columns: str = "k int"
+    on: str = "(k)"
+    built: bool = False
+    deleted: str = ""
+    then: tuple[str, ...] = ()
+
+    def statements(self) -> list[str]:
+        fill = f"INSERT INTO t SELECT {self.values} FROM generate_series(1, {self.rows}) g"
+        made = [f"CREATE INDEX i ON t {self.on}", fill]
+        delete = [f"DELETE FROM t WHERE {self.deleted}", "VACUUM t"] if self.deleted else []
+        return [
+            f"CREATE TABLE t ({self.columns})",
+            *(made[::-1] if self.built else made),
+            *delete,
+            *self.then,
+        ]
+
+
+TEXT, PLAIN = "k text", "k text STORAGE plain"
+LONG = "repeat(md5(g::text), {})"
+
+INDEXES = {
+    "uniform": Shape(),
+    "hot end deleted": Shape("g + (hashint4(g) & 4095)", deleted="k < {n} * 0.6"),
+    "periodic holes": Shape("g", deleted="k / 1000 % 4 = 0 OR hashint4(k) % 3 = 0"),
+    "freshly built": Shape(built=True),
+    "never vacuumed": Shape(
+        then=(
+            "DELETE FROM t WHERE k > 0 AND hashint4(k) % 5 = 0",
+            *(f"SET enable_{scan} = off" for scan in ("seqscan", "bitmapscan", "indexonlyscan")),
+            "SELECT sum(k) FROM t WHERE k > 0",
+            "RESET ALL",
+        )
     ),
-    "hot end deleted": (
-        "CREATE TABLE t (k int)",
-        "CREATE INDEX i ON t (k)",
-        "INSERT INTO t SELECT g + (hashint4(g) & 4095) FROM generate_series(1, {n}) g",
-        "DELETE FROM t WHERE k < {n} * 0.6",
-        "VACUUM t",
+    "partial": Shape(on="(k) WHERE abs(k % 100) < 50", deleted="hashint4(k) % 4 = 0"),
+    "expression": Shape("md5(g::text)", "{n} / 2", TEXT, "(lower(k))"),
+    "wide keys": Shape(f"{LONG.format('1 + (hashint4(g) & 7)')} || g", "{n} / 10", TEXT),
+    "deduplicated": Shape("hashint4(g) & 1023", "{n} * 2"),
+    "keys of 600 bytes": Shape(LONG.format(19), "{n} / 25", PLAIN, deleted="hashtext(k) % 5 = 0"),
+    "keys of 1,920 bytes": Shape(LONG.format(60), "{n} / 100", PLAIN, then=("VACUUM t",)),
+    "two columns": Shape(
+        f"hashint4(g) & 8191, {LONG.format(10)}",
+        "{n} / 20",
+        f"a int, {PLAIN}",
+        "(a, k)",
+        deleted="hashtext(k) % 5 = 0",
     ),
-    "periodic holes": (
-        "CREATE TABLE t (k int)",
-        "CREATE INDEX i ON t (k)",
-        "INSERT INTO t SELECT generate_series(1, {n})",
-        "DELETE FROM t WHERE k / 1000 % 4 = 0 OR hashint4(k) % 3 = 0",
-        "VACUUM t",
+    "few keys a page": Shape("hashint4(hashint4(g) & 4095)", "{n} * 2", deleted="random() < 0.1"),
+    "few long keys a page": Shape(
+        "repeat(md5((hashint4(g) & 2047)::text), 10)", columns=PLAIN, deleted="random() < 0.1"
     ),
-    "freshly built": (
-        "CREATE TABLE t (k int)",
-        "INSERT INTO t SELECT hashint4(g) FROM generate_series(1, {n}) g",
-        "CREATE INDEX i ON t (k)",
+    "keys on two leaves": Shape(
+        "repeat(md5((g % ({n} / 400))::text), 3)", columns=PLAIN, built=True, deleted="random() < 0.1"
     ),
-    "never vacuumed": (
-        "CREATE TABLE t (k int, v int)",
-        "CREATE INDEX i ON t (k)",
-        "INSERT INTO t SELECT hashint4(g), 0 FROM generate_series(1, {n}) g",
-        "DELETE FROM t WHERE k > 0 AND hashint4(k) % 5 = 0",
-        "SET enable_seqscan = off",
-        "SET enable_bitmapscan = off",
-        "SELECT sum(v) FROM t WHERE k > 0",
-        "RESET ALL",
+    "long keys on two leaves": Shape(
+        "repeat(md5((g % ({n} / 500))::text), 19)", "{n} / 5", PLAIN, built=True, deleted="random() < 0.1"
     ),
-    "partial": (
-        "CREATE TABLE t (k int, v int)",
-        "CREATE INDEX i ON t (k) WHERE v < 50",
-        "INSERT INTO t SELECT hashint4(g), g % 100 FROM generate_series(1, {n}) g",
-        "DELETE FROM t WHERE hashint4(k) % 4 = 0",
-        "VACUUM t",
+    "skewed": Shape("(1e4 * random() ^ 8)::int", deleted="random() < 0.1"),
+    "few dense pages": Shape(
+        LONG.format(8),
+        "{n} / 50",
+        PLAIN,
+        then=("INSERT INTO t SELECT 'x' FROM generate_series(1, {n} / 20) g",),
     ),
-    "expression": (
-        "CREATE TABLE t (k text)",
-        "CREATE INDEX i ON t (lower(k))",
-        "INSERT INTO t SELECT md5(g::text) FROM generate_series(1, {n} / 2) g",
-    ),
-    "wide keys": (
-        "CREATE TABLE t (k text)",
-        "CREATE INDEX i ON t (k)",
-        "INSERT INTO t SELECT repeat(md5(g::text), 1 + (hashint4(g) & 7)) || g"
-        " FROM generate_series(1, {n} / 10) g",
-    ),
-    "deduplicated": (
-        "CREATE TABLE t (k int)",
-        "CREATE INDEX i ON t (k)",
-        "INSERT INTO t SELECT hashint4(g) & 1023 FROM generate_series(1, {n} * 2) g",
-    ),
-    "keys of 600 bytes": (
-        "CREATE TABLE t (k text STORAGE plain)",
-        "CREATE INDEX i ON t (k)",
-        "INSERT INTO t SELECT repeat(md5(g::text), 19) FROM generate_series(1, {n} / 25) g",
-        "DELETE FROM t WHERE hashtext(k) % 5 = 0",
-        "VACUUM t",
-    ),
-    "keys of 1,920 bytes": (
-        "CREATE TABLE t (k text STORAGE plain)",
-        "CREATE INDEX i ON t (k)",
-        "INSERT INTO t SELECT repeat(md5(g::text), 60) FROM generate_series(1, {n} / 100) g",
-        "VACUUM t",
-    ),
-    "two columns": (
-        "CREATE TABLE t (a int, k text STORAGE plain)",
-        "CREATE INDEX i ON t (a, k)",
-        "INSERT INTO t SELECT hashint4(g) & 8191, repeat(md5(g::text), 10)"
-        " FROM generate_series(1, {n} / 20) g",
-        "DELETE FROM t WHERE hashtext(k) % 5 = 0",
-        "VACUUM t",
-    ),
-    "few keys a page": (
-        "CREATE TABLE t (k int)",
-        "CREATE INDEX i ON t (k)",
-        "INSERT INTO t SELECT hashint4(hashint4(g) & 4095) FROM generate_series(1, {n} * 2) g",
-        "DELETE FROM t WHERE random() < 0.1",
-        "VACUUM t",
-    ),
-    "few long keys a page": (
-        "CREATE TABLE t (k text STORAGE plain)",
-        "CREATE INDEX i ON t (k)",
-        "INSERT INTO t SELECT repeat(md5((hashint4(g) & 2047)::text), 10) FROM generate_series(1, {n}) g",
-        "DELETE FROM t WHERE random() < 0.1",
-        "VACUUM t",
-    ),
-    "keys on two leaves": (
-        "CREATE TABLE t (k text STORAGE plain)",
-        "INSERT INTO t SELECT repeat(md5((g % ({n} / 400))::text), 3) FROM generate_series(1, {n}) g",
-        "CREATE INDEX i ON t (k)",
-        "DELETE FROM t WHERE random() < 0.1",
-        "VACUUM t",
-    ),
-    "long keys on two leaves": (
-        "CREATE TABLE t (k text STORAGE plain)",
-        "INSERT INTO t SELECT repeat(md5((g % ({n} / 500))::text), 19) FROM generate_series(1, {n} / 5) g",
-        "CREATE INDEX i ON t (k)",
-        "DELETE FROM t WHERE random() < 0.1",
-        "VACUUM t",
-    ),
-    "skewed": (
-        "CREATE TABLE t (k int)",
-        "CREATE INDEX i ON t (k)",
-        "INSERT INTO t SELECT (1e4 * random() ^ 8)::int FROM generate_series(1, {n}) g",
-        "DELETE FROM t WHERE random() < 0.1",
-        "VACUUM t",
-    ),
-    "few dense pages": (
-        "CREATE TABLE t (k text STORAGE plain)",
-        "CREATE INDEX i ON t (k)",
-        "INSERT INTO t SELECT repeat(md5(g::text), 8) FROM generate_series(1, {n} / 50) g",
-        "INSERT INTO t SELECT 'x' FROM generate_series(1, {n} / 20) g",
-    ),
-    "hash, unique": (
-        "CREATE TABLE t (k int)",
-        "CREATE INDEX i ON t USING hash (k)",
-        "INSERT INTO t SELECT generate_series(1, {n})",
-        "DELETE FROM t WHERE hashint4(k) % 4 = 0",
-        "VACUUM t",
-    ),
-    "hash, skewed": (
-        "CREATE TABLE t (k int)",
-        "CREATE INDEX i ON t USING hash (k)",
-        "INSERT INTO t SELECT (1e5 * random() ^ 4)::int FROM generate_series(1, {n}) g",
-        "DELETE FROM t WHERE random() < 0.6",
-        "VACUUM t",
-    ),
-    "hash, few keys": (
-        "CREATE TABLE t (k int)",
-        "CREATE INDEX i ON t USING hash (k)",
-        "INSERT INTO t SELECT hashint4(g) & 63 FROM generate_series(1, {n}) g",
-        "DELETE FROM t WHERE k < 32",
-        "VACUUM t",
-    ),
-    "Bloom": (
-        "CREATE EXTENSION IF NOT EXISTS bloom",
-        "CREATE TABLE t (k int)",
-        "CREATE INDEX i ON t USING bloom (k)",
-        "INSERT INTO t SELECT generate_series(1, {n} * 2)",
-        "DELETE FROM t WHERE k % 1000 < 300 AND k < {n}",
-        "VACUUM t",
-    ),
-    "Bloom, freshly built": (
-        "CREATE EXTENSION IF NOT EXISTS bloom",
-        "CREATE TABLE t (k int)",
-        "INSERT INTO t SELECT generate_series(1, {n} * 2)",
-        "CREATE INDEX i ON t USING bloom (k)",
-    ),
-    "tiny": (
-        "CREATE TABLE t (k int)",
-        "CREATE INDEX i ON t (k)",
-        "INSERT INTO t SELECT hashint4(g) FROM generate_series(1, 9000) g",
-    ),
+    "hash, unique": Shape("g", on="USING hash (k)", deleted="hashint4(k) % 4 = 0"),
+    "hash, skewed": Shape("(1e5 * random() ^ 4)::int", on="USING hash (k)", deleted="random() < 0.6"),
+    "hash, few keys": Shape("hashint4(g) & 63", on="USING hash (k)", deleted="k < 32"),
+    "Bloom": Shape("g", "{n} * 2", on="USING bloom (k)", deleted="k % 1000 < 300 AND k < {n}"),
+    "Bloom, freshly built": Shape("g", "{n} * 2", on="USING bloom (k)", built=True),
+    "tiny": Shape(rows="9000"),
 }
 
 
@@ -197,8 +115,7 @@ class Coverage:
 
     covered: of ``samples``, whose interval held the truth
     bias: mean error of the value; half: mean half width of the intervals
-    varies: whether samples gave different values
-    possible: of a number of pages, see ``least_possible``; else 0"""
+    varies: whether samples gave different values"""
 
     index: str
     figure: str
@@ -208,7 +125,6 @@ class Coverage:
     half: float
     truth: float
     varies: bool
-    possible: float
 
     @property
     def part(self) -> float:
@@ -216,24 +132,12 @@ class Coverage:
         return self.covered / self.samples
 
 
-def least_possible(population: int, sampled: int, pages: int) -> float:
-    """Return the least part of samples, but 93 % or more, for which intervals can hold a number of pages.
-
-    Each sample has a whole number of such pages, and intervals that hold the truth are those of a range of
-    these numbers.  Where the pages are few, there may be no range that has between 93 and 97 % of all
-    samples."""
-    few = min(pages, population - pages)
-    ways = [comb(few, seen) * comb(population - few, sampled - seen) for seen in range(min(few, sampled) + 1)]
-    up_to = [0, *accumulate(ways)]
-    parts = ((up_to[last] - up_to[first]) / up_to[-1] for last in range(len(up_to)) for first in range(last))
-    return min(part for part in parts if part >= 0.93)
-
-
 def build(conn: Connection, name: str, rows: int) -> None:
     """Make the table and the index."""
     conn.execute("DROP TABLE IF EXISTS t")
+    conn.execute("CREATE EXTENSION IF NOT EXISTS bloom")
     conn.execute("SELECT setseed(0.5)")
-    for statement in INDEXES[name]:
+    for statement in INDEXES[name].statements():
         conn.execute(statement.format(n=rows).encode())
 
 
@@ -246,7 +150,6 @@ def measure(conn: Connection, name: str, samples: int, first_seed: int = 1) -> I
     row = conn.execute("SELECT pg_relation_size('i') / 8192").fetchone()
     assert row is not None
     pages = TINY_PAGES if name == "tiny" else int(row[0] * SAMPLED_PART)
-    population = int(row[0]) - 1  # the metapage is not sampled
     # the samples are drawn before the index changes, and compared to what it is afterwards
     conn.execute("DROP TABLE IF EXISTS sampled")
     conn.execute(
@@ -261,14 +164,13 @@ def measure(conn: Connection, name: str, samples: int, first_seed: int = 1) -> I
         " WHERE figure IN ('size_after_reindex', 'bytes_to_gain')"
     )
     query = (
-        "SELECT figure, min(s.unit), count(*),"
+        "SELECT figure, count(*),"
         " count(*) FILTER (WHERE s.low IS NULL OR s.low <= x.value AND x.value <= s.high),"
         " avg(s.value - x.value), avg(s.high - s.low) / 2, min(x.value), count(DISTINCT s.value) > 1"
         " FROM sampled s JOIN exact x USING (figure) WHERE NOT s.exact GROUP BY figure ORDER BY figure"
     )
-    for figure, unit, count, covered, bias, half, truth, varies in conn.execute(query):
-        possible = least_possible(population, pages, int(truth)) if unit == "pages" else 0.0
-        yield Coverage(name, figure, count, covered, float(bias), float(half), float(truth), varies, possible)
+    for figure, count, covered, bias, half, truth, varies in conn.execute(query):
+        yield Coverage(name, figure, count, covered, float(bias), float(half), float(truth), varies)
 
 
 def all_indexes(conn: Connection, names: list[str], samples: int, rows: int) -> Iterator[Coverage]:
@@ -279,32 +181,7 @@ def all_indexes(conn: Connection, names: list[str], samples: int, rows: int) -> 
         yield from measure(conn, name, samples)
 
 
-def table(found: list[Coverage]) -> str:
-    """Return a table with a row for each figure and a column for each index.
-
-    A cell has the per cent of samples whose interval holds the true value, and the most that is possible
-    if that is more than 97 %."""
-    names = list(dict.fromkeys(one.index for one in found))
-    figures = list(dict.fromkeys(one.figure for one in found))
-    cell = {(one.index, one.figure): one for one in found}
-    lines = ["| figure | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
-    for figure in figures:
-        row = []
-        for name in names:
-            one = cell.get((name, figure))
-            if one is None:
-                row.append("")
-            elif not one.varies:
-                row.append("-" if one.covered == one.samples else f"{100 * one.part:.1f} constant")
-            else:
-                possible = f" ({100 * one.possible:.1f})" if one.possible > 0.97 else ""
-                row.append(f"{100 * one.part:.1f}{possible}")
-        lines.append(f"| `{figure}` | " + " | ".join(row) + " |")
-    return "\n".join(lines)
-
-
 def main() -> int:
-    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -312,17 +189,13 @@ def main() -> int:
     options = parser.parse_args()
     settings = {"autovacuum": False, "shared_buffers": "512MB", "max_wal_size": "4GB"}
     with Cluster(settings=settings) as cluster, cluster.connect() as conn:
-        found = []
         for one in all_indexes(conn, options.index or list(INDEXES), options.samples, options.rows):
-            found.append(one)
             ratio = abs(one.bias) / one.half if one.half else 0.0
             print(
                 f"{one.index:16} {one.figure:22} {100 * one.part:6.1f} % truth {one.truth:14,.2f}"
                 f" half {one.half:14,.2f} bias/half {ratio:6.3f}{'' if one.varies else ' constant'}",
                 flush=True,
             )
-    print()
-    print(table(found))
     return 0
 
 

@@ -60,38 +60,37 @@ CHECKPOINT;
 """
 
 
-@dataclass(frozen=True)
-class Target:
-    """What reads pages.
-
-    relation: whose pages are damaged
-    statement: what reads them; empty: what looks at pages of a btree or hash index ahead of a scan"""
-
-    relation: str
-    statement: str = ""
-
-
 TARGETS = {
-    "btree_page": Target("d_btree"),
-    "btree_page_duplicates": Target("d_few"),
-    "hash_page": Target("d_hash"),
-    "pgstatindex": Target("d_btree", "SELECT lookahead.pgstatindex('d_btree'::regclass)"),
-    "pgstathashindex": Target("d_hash", "SELECT lookahead.pgstathashindex('d_hash'::regclass)"),
-    "pgstatginindex": Target("d_gin", "SELECT lookahead.pgstatginindex('d_gin'::regclass)"),
-    "pgstatbloomindex": Target("d_bloom", "SELECT lookahead.pgstatbloomindex('d_bloom'::regclass)"),
-    "pgstattuple": Target("d", "SELECT lookahead.pgstattuple('d'::regclass)"),
-    "pgstattuple_btree": Target("d_btree", "SELECT lookahead.pgstattuple('d_btree'::regclass)"),
-    "pgstattuple_hash": Target("d_hash", "SELECT lookahead.pgstattuple('d_hash'::regclass)"),
-    "pgstattuple_gist": Target("d_gist", "SELECT lookahead.pgstattuple('d_gist'::regclass)"),
-    "pgstattuple_approx": Target("d", "SELECT lookahead.pgstattuple_approx('d'::regclass)"),
-    "estimate_btree": Target("d_few", "SELECT lookahead.index_estimate('d_few'::regclass)"),
-    "estimate_hash": Target("d_hash", "SELECT lookahead.index_estimate('d_hash'::regclass)"),
-    "estimate_gin": Target("d_gin", "SELECT lookahead.index_estimate('d_gin'::regclass)"),
-    "estimate_gist": Target("d_gist", "SELECT lookahead.index_estimate('d_gist'::regclass)"),
-    "estimate_bloom": Target("d_bloom", "SELECT lookahead.index_estimate('d_bloom'::regclass)"),
-    "estimate_table": Target("d", "SELECT lookahead.table_estimate('d'::regclass)"),
-    "bloom_scan": Target("d_bloom", "SELECT count(*) FROM d WHERE id = 77 AND few = 17"),
+    "btree_page": ("d_btree", ""),
+    "btree_page_duplicates": ("d_few", ""),
+    "hash_page": ("d_hash", ""),
+    "pgstatindex": ("d_btree", "pgstatindex"),
+    "pgstathashindex": ("d_hash", "pgstathashindex"),
+    "pgstatginindex": ("d_gin", "pgstatginindex"),
+    "pgstatbloomindex": ("d_bloom", "pgstatbloomindex"),
+    "pgstattuple": ("d", "pgstattuple"),
+    "pgstattuple_btree": ("d_btree", "pgstattuple"),
+    "pgstattuple_hash": ("d_hash", "pgstattuple"),
+    "pgstattuple_gist": ("d_gist", "pgstattuple"),
+    "pgstattuple_approx": ("d", "pgstattuple_approx"),
+    "estimate_btree": ("d_few", "index_estimate"),
+    "estimate_hash": ("d_hash", "index_estimate"),
+    "estimate_gin": ("d_gin", "index_estimate"),
+    "estimate_gist": ("d_gist", "index_estimate"),
+    "estimate_bloom": ("d_bloom", "index_estimate"),
+    "estimate_table": ("d", "table_estimate"),
+    "bloom_scan": ("d_bloom", "a scan"),
 }
+"""Whose pages are damaged, and which function reads them; none: what looks at pages ahead of a scan."""
+
+
+def reading(name: str) -> str | None:
+    """Return the statement of a target that reads the pages; None where no statement does."""
+    relation, function = TARGETS[name]
+    if function == "a scan":
+        return "SELECT count(*) FROM d WHERE id = 77 AND few = 17"
+    return f"SELECT lookahead.{function}('{relation}'::regclass)" if function else None
+
 
 SETTINGS = {
     "autovacuum": False,
@@ -136,14 +135,14 @@ def pages(cluster: Cluster, relation: str) -> list[bytes]:
 
 def fuzz(cluster: Cluster, name: str, seconds: int, keep: bool) -> Outcome:
     """Fuzz one target."""
-    target = TARGETS[name]
+    relation, _ = TARGETS[name]
     home = Home.of_this_process()
     place = home.make_directory(f"fuzz-{name}")
     seeds, grown, findings = (place / part for part in ("seeds", "grown", "findings"))
     for directory in (place, seeds, grown, findings):
         directory.mkdir(exist_ok=True)
         home.make_owned(directory)
-    own = pages(cluster, target.relation)
+    own = pages(cluster, relation)
     for i in sorted({*range(0, len(own), max(1, len(own) // 12)), 0, len(own) - 1}):
         (seeds / f"page-{i}").write_bytes(own[i])
     kept = CORPUS / f"{name}.tar.xz"
@@ -154,7 +153,7 @@ def fuzz(cluster: Cluster, name: str, seconds: int, keep: bool) -> Outcome:
     options += [f"-max_total_time={seconds}", f"-artifact_prefix={findings}/", str(grown), str(seeds)]
     # libFuzzer ends the process, and with it the connection, in any case.
     with suppress(psycopg.OperationalError), cluster.connect() as conn:
-        arguments = [target.relation, target.statement or None, options]
+        arguments = [relation, reading(name), options]
         conn.execute("SELECT fuzz_pages(%s::regclass, %s, %s)", arguments)
     FINDINGS.mkdir(parents=True, exist_ok=True)
     found = [Path(shutil.copy(file, FINDINGS / f"{name}-{file.name}")) for file in findings.iterdir()]

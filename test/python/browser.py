@@ -9,12 +9,14 @@ import base64
 import itertools
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +138,32 @@ def look_at(file: Path, profile: Path, *, width: int = 1200, height: int = 900) 
             browser.kill()
             browser.wait()
         os.close(read)
+
+
+class Outside(HTMLParser):
+    """What a page refers to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.references: list[str] = []
+        self.names: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href", "action", "data", "poster", "srcset"):
+                self.references.append(value or "")
+            elif name == "id":
+                self.names.append(value or "")
+
+
+def assert_nothing_is_outside(text: str) -> None:
+    """A page is a file of its own, and what it refers to is there."""
+    found = Outside(text)
+    assert not found.tags & {"script", "iframe", "object", "embed", "img"}
+    assert all(reference.startswith("#") or reference == "data:," for reference in found.references)
+    assert "@import" not in text and not re.search(r"url\((?!#)", text)
+    assert len(found.names) == len(set(found.names)), "two elements of one name"
+    assert {reference[1:] for reference in found.references if reference[:1] == "#"} <= set(found.names)

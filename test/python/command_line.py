@@ -16,8 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from unittest.mock import patch
 
+from psycopg.conninfo import make_conninfo
+
 from pg_lookahead import cli
 from pg_lookahead.server import cache
+from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
 
@@ -47,6 +50,20 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     program = f"{as_here()}; from pg_lookahead import cli; cli.main()"
     command = [sys.executable, "-I", "-c", program, *map(str, arguments)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def await_line(process: subprocess.Popen[str], *words: str) -> None:
+    """Read what a process tells until a line has all the words."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if all(word in line for word in words):
+            break
+
+
+def dsn_of(cluster: Cluster, dbname: object = "postgres", **more: object) -> str:
+    """The connection string of a database of a private server."""
+    place = {"host": cluster.socket_dir, "port": cluster.port, "user": "postgres", "dbname": dbname, **more}
+    return make_conninfo("", **place)  # type: ignore[arg-type]
 
 
 def tool(*arguments: object, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:

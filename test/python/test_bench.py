@@ -82,11 +82,6 @@ def simulate(rng: np.random.Generator, slowdown: float, rounds: int) -> Verdict 
     return interval(samples).verdict
 
 
-@pytest.fixture
-def noise(rng: random.Random) -> np.random.Generator:
-    return np.random.default_rng(rng.randrange(2**32))
-
-
 def test_stock_against_stock_is_no_effect(noise: np.random.Generator) -> None:
     effects = {Verdict.FASTER, Verdict.SLOWER}
     silent = sum(not effects & set(matrix(noise, 1.0)) for _ in range(40))
@@ -200,6 +195,8 @@ def test_when_to_stop() -> None:
         (["extra"], "extra"),
         (["--pg-config", "/no/pg_config"], "/no/pg_config"),
         (["--pg-config", "/bin/true"], "/bin/true is no pg_config"),
+        (["--pg-config", "/bin/ls"], "/bin/ls is no pg_config"),
+        (["--rows", "many"], "'many' is not a list of whole numbers"),
         (["--report", "/no/such/place/x.html"], "--report"),
         (["--suite", "tpch", "--scale", "0"], "--scale"),
         (["--suite", "tpch", "--scale", "1", "--rows", "60000"], "--scale and --rows"),

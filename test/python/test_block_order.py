@@ -16,7 +16,7 @@ import pytest
 from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row
+from queries import fetch, fetch_dicts, fetch_row
 from scans import EVICT_ALL, INDEX_SCANS
 
 pytestmark = pytest.mark.within_scans
@@ -59,14 +59,9 @@ def conn(server: Cluster) -> Iterator[Connection]:
 
 
 def counters(conn: Connection) -> dict[str, int]:
-    cursor = conn.execute("SELECT * FROM lookahead.index_scan_stats")
-    row = cursor.fetchone()
-    assert row is not None and cursor.description is not None
-    return {
-        column.name: value
-        for column, value in zip(cursor.description, row, strict=True)
-        if column.name != "stats_since"
-    }
+    (row,) = fetch_dicts(conn, "SELECT * FROM lookahead.index_scan_stats")
+    del row["stats_since"]
+    return row
 
 
 def run(conn: Connection, query: str, *settings: str) -> tuple[list[Any], dict[str, int]]:
@@ -109,28 +104,6 @@ def test_more_than_may_be_pinned(conn: Connection, pins: int) -> None:
     pages = fetch_row(conn, "SELECT relpages FROM pg_class WHERE relname = 't'")
     assert done["blocks_read"] <= pages[0]
     assert done["blocks_evicted"] == done["blocks_unused"] == 0
-
-
-def test_evicted_blocks_are_counted(conn: Connection, server: Cluster) -> None:
-    """Blocks that are evicted between their read and their turn are read again, and counted."""
-    conn.execute("BEGIN")
-    conn.execute("SET LOCAL pg_lookahead.max_distance = 2")
-    conn.execute(EVICT_ALL)
-    before = counters(conn)
-    # A portion of a PL/pgSQL loop does not give back what is held, and in it all that is unpinned is evicted.
-    row = conn.execute(
-        b"""DO $$ DECLARE r record; n int := 0; BEGIN
-        FOR r IN SELECT ctid, k FROM t WHERE k BETWEEN 2000 AND 8000 ORDER BY k LOOP
-            n := n + 1;
-            IF n % 500 = 0 THEN PERFORM count(pg_buffercache_evict(bufferid)) FROM pg_buffercache; END IF;
-        END LOOP;
-        IF n <> 6001 THEN RAISE 'rows: %', n; END IF; END $$"""
-    )
-    assert row is not None
-    done = {name: value - before[name] for name, value in counters(conn).items()}
-    conn.execute("ROLLBACK")
-    if reads_are_async(conn):
-        assert done["blocks_evicted"] > 0
 
 
 def test_explain(conn: Connection) -> None:

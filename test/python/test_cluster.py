@@ -268,17 +268,14 @@ def test_nothing_left_when_a_tool_ends(number: signal.Signals) -> None:
     assert gone(data), "a tool tears down before it ends"
 
 
-def test_nothing_left_after_an_exception() -> None:
-    process, data = live(after="raise RuntimeError('no good')")
-    assert "no good" in process.communicate(timeout=SECONDS)[1]
-    assert gone(data)
-
-
-def test_nothing_left_after_an_exit_without_stop() -> None:
-    process, data = live(after="Cluster(name='second').start(); sys.exit(3)")
+@pytest.mark.parametrize(
+    ("after", "status"),
+    [("raise RuntimeError('no good')", 1), ("Cluster(name='second').start(); sys.exit(3)", 3)],
+)
+def test_nothing_left_after_an_exception_or_an_exit_without_stop(after: str, status: int) -> None:
+    process, data = live(after=after)
     process.communicate(timeout=SECONDS)
-    assert process.returncode == 3
-    assert gone(data)
+    assert process.returncode == status and gone(data)
 
 
 def test_a_directory_of_ones_own_is_cleared_too(short_directory: Path) -> None:

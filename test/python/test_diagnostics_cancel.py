@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +33,8 @@ from relations import (
     evict,
     has_assertions,
     install,
-    make_like,
+    lengthen,
+    meanwhile,
 )
 
 SEGMENTS = 16
@@ -47,17 +47,6 @@ TRIES = 4
 MAP_BYTES = BLOCK - 24
 ALL_VISIBLE = 0x55
 """A byte of the visibility map: four heap pages, all-visible and not frozen."""
-
-
-def lengthen(server: Cluster, conn: Connection, relation: str, segments: int) -> None:
-    """Make a relation that many GB long, with holes."""
-    evict(conn, relation)
-    first = data_file(server, conn, relation)
-    for segment in range(segments):
-        path = data_file(server, conn, relation, segment=segment)
-        with path.open("ab") as file:
-            file.truncate(SEGMENT * BLOCK)
-        make_like(path, first)
 
 
 def make_all_visible(server: Cluster, conn: Connection, relation: str, heap_blocks: int) -> None:
@@ -116,7 +105,6 @@ def in_background(place: Place, schema: str, function: str, relation: str) -> It
     for its end.  The list yielded has the outcome then."""
     outcomes: list[Outcome] = []
     conn = place.conn
-    thread = threading.Thread(target=lambda: outcomes.append(ask(conn, schema, function, relation)))
 
     def is_running() -> bool:
         assert not outcomes, f"{function}({relation}) was over too soon: {outcomes[0]}"
@@ -126,11 +114,9 @@ def in_background(place: Place, schema: str, function: str, relation: str) -> It
         )
         return bool(scalar(place.observer, query, [conn.info.backend_pid, f'%"{schema}"%']))
 
-    thread.start()
-    await_true(is_running, "the diagnostic running")
-    yield outcomes
-    thread.join(120)
-    assert not thread.is_alive(), f"{function}({relation}) did not end"
+    with meanwhile(lambda: outcomes.append(ask(conn, schema, function, relation))):
+        await_true(is_running, "the diagnostic running")
+        yield outcomes
 
 
 @pytest.mark.parametrize("function", CASES)
@@ -150,24 +136,6 @@ def test_cancel(place: Place, function: str) -> None:
     with clean_log(place.server):
         assert any(seconds() < PROMPT for _ in range(TRIES))
         assert scalar(place.conn, "SELECT 1") == 1
-
-
-@pytest.mark.parametrize("function", CASES)
-def test_statement_timeout(place: Place, function: str) -> None:
-    conn = place.conn
-    with clean_log(place.server):
-
-        def seconds() -> float:
-            run(conn, "SET statement_timeout = '150ms'")
-            start = time.monotonic()
-            outcome = ask(conn, "lookahead", function, CASES[function])
-            took = time.monotonic() - start
-            run(conn, "RESET statement_timeout")
-            assert outcome.sqlstate == psycopg.errors.QueryCanceled.sqlstate, f"{outcome}"
-            await_no_pins(place.observer)
-            return took
-
-        assert any(0.14 < seconds() < PROMPT for _ in range(TRIES))
 
 
 def test_file_shortened_meanwhile(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""The diagnostics while other sessions change what they look at: no error but a missing
+"""Diagnostics and estimates while other sessions change what they look at: no error but a missing
 relation, no figure out of bounds, nothing left pinned."""
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import psycopg
 
 from conftest import MakeCluster
+from estimates import Figure, estimate, out_of_bounds
 from queries import fetch_row, run
 from relations import Connection, await_no_pins, clean_log, install
 from stock_errors import DROPPED
@@ -29,12 +31,12 @@ RELATIONS = (
 )
 
 CALLS = {
-    "w": ("pgstattuple", "pgstattuple_approx", "pg_relpages"),
-    "w_pkey": ("pgstatindex", "pgstattuple"),
-    "w_hash": ("pgstathashindex", "pgstattuple"),
-    "w_gin": ("pgstatginindex",),
-    "w_gist": ("pgstattuple",),
-    "w_bloom": ("pgstatbloomindex", "pg_relpages"),
+    "w": ("pgstattuple", "pgstattuple_approx", "pg_relpages", "table_estimate"),
+    "w_pkey": ("pgstatindex", "pgstattuple", "index_estimate"),
+    "w_hash": ("pgstathashindex", "pgstattuple", "index_estimate"),
+    "w_gin": ("pgstatginindex", "index_estimate"),
+    "w_gist": ("pgstattuple", "index_estimate"),
+    "w_bloom": ("pgstatbloomindex", "pg_relpages", "index_estimate"),
     "come_and_go": ("pgstattuple", "pgstattuple_approx", "pg_relpages"),
     "come_and_go_pkey": ("pgstatindex",),
 }
@@ -103,6 +105,18 @@ def is_gone(error: psycopg.Error, relation: str) -> bool:
     return isinstance(error, psycopg.errors.UndefinedTable) or bool(re.search(DROPPED, str(error)))
 
 
+def check_diagnostic(function: str, row: tuple[Any, ...]) -> None:
+    assert not [value for value in row if isinstance(value, (int, float)) and value < 0], (function, row)
+    if function == "pgstattuple":
+        length, live, dead, free = row[0], row[2], row[5], row[7]
+        assert live + dead + free <= length, row
+
+
+def check_estimate(found: dict[str, Figure]) -> None:
+    assert found["corrupt_pages"].value == 0 and not out_of_bounds(found), found
+    assert {name for name, one in found.items() if one.value < 0} <= {"bytes_to_gain"}, found
+
+
 def test_while_others_write(make_cluster: MakeCluster, rng: random.Random) -> None:
     server = make_cluster(
         settings={"shared_buffers": "16MB", "autovacuum_naptime": "1s", "statement_timeout": "60s"}
@@ -141,17 +155,16 @@ def test_while_others_write(make_cluster: MakeCluster, rng: random.Random) -> No
         relation = own.choice(list(CALLS))
         function = own.choice(CALLS[relation])
         try:
-            row = fetch_row(conn, f"SELECT * FROM lookahead.{function}('{relation}'::regclass)")
+            if function.endswith("estimate"):
+                pages = own.choice([2, 10, 50, 10_000])
+                check_estimate(estimate(conn, relation, function=function, sample_pages=pages))
+            else:
+                row = fetch_row(conn, f"SELECT * FROM lookahead.{function}('{relation}'::regclass)")
+                check_diagnostic(function, row)
         except psycopg.Error as error:
             assert is_gone(error, relation), f"{function}({relation}): {error.sqlstate} {error}"
             gone[relation] += 1
             return
-        assert row is not None
-        numbers = [value for value in row if isinstance(value, (int, float))]
-        assert all(not value < 0 for value in numbers), f"{function}({relation}): {row}"
-        if function == "pgstattuple":
-            length, live, dead, free = row[0], row[2], row[5], row[7]
-            assert live + dead + free <= length, f"{function}({relation}): {row}"
         answers[f"{function}({relation})"] += 1
 
     with server.connect() as conn:

@@ -12,7 +12,6 @@ import random
 import re
 from collections.abc import Callable, Iterator
 
-import psycopg
 import pytest
 
 from conftest import MakeCluster
@@ -30,7 +29,7 @@ from relations import (
     data_file,
     evict,
     has_assertions,
-    make_like,
+    lengthen,
     ours_and_contrib,
     seed,
 )
@@ -367,65 +366,6 @@ def test_kinds_of_relation(db: Connection, rng: random.Random) -> None:
         check(db, relation, rng)
 
 
-EVERY_KIND = (
-    "CREATE EXTENSION IF NOT EXISTS bloom SCHEMA contrib",
-    "CREATE EXTENSION IF NOT EXISTS file_fdw SCHEMA contrib",
-    "CREATE TABLE k (id int PRIMARY KEY, w int[], p point, r text, d int)",
-    "INSERT INTO k SELECT i, array[i], point(i, i), i::text, i / 2 FROM generate_series(1, 500) i",
-    "CREATE INDEX k_hash ON k USING hash (id)",
-    "CREATE INDEX k_gin ON k USING gin (w)",
-    "CREATE INDEX k_gist ON k USING gist (p)",
-    "CREATE INDEX k_spgist ON k USING spgist (p)",
-    "CREATE INDEX k_brin ON k USING brin (id)",
-    "CREATE INDEX k_bloom ON k USING bloom (id)",
-    "CREATE VIEW v AS SELECT * FROM k",
-    "CREATE TYPE composite AS (a int, b text)",
-    "CREATE SEQUENCE sq",
-    "CREATE MATERIALIZED VIEW mv AS SELECT * FROM k",
-    "CREATE MATERIALIZED VIEW mv_empty AS SELECT * FROM k WITH NO DATA",
-    "CREATE TABLE part (id int PRIMARY KEY, h int) PARTITION BY RANGE (id)",
-    "CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (1000)",
-    "CREATE INDEX part_hash ON part USING hash (h)",
-    "INSERT INTO part SELECT i, i FROM generate_series(1, 500) i",
-    "CREATE SERVER files FOREIGN DATA WRAPPER file_fdw",
-    "CREATE FOREIGN TABLE f (a int) SERVER files OPTIONS (filename '/dev/null')",
-    "CREATE UNLOGGED TABLE ul (id int PRIMARY KEY)",
-    "CREATE UNLOGGED SEQUENCE ulsq",
-    "CREATE TEMPORARY TABLE te (id int PRIMARY KEY)",
-    "CREATE INDEX te_hash ON te USING hash (id)",
-)
-
-
-def test_every_relation_and_function(db: Connection, rng: random.Random) -> None:
-    """Every relation of the catalog with every function: the same answer or the same error.
-
-    The error's hint may differ: ours says what to do with a partitioned table."""
-    run(db, *EVERY_KIND)
-    # An index that is not valid: what a failed build leaves behind.
-    with pytest.raises(psycopg.errors.UniqueViolation):
-        run(db, "CREATE UNIQUE INDEX CONCURRENTLY k_invalid ON k (d)")
-    with pytest.raises(psycopg.errors.Error):
-        run(db, "CREATE INDEX CONCURRENTLY k_invalid_hash ON k USING hash ((1 / (id - 7)))")
-    with pytest.raises(psycopg.errors.Error):
-        run(db, "CREATE INDEX CONCURRENTLY k_invalid_gin ON k USING gin ((array[1 / (id - 7)]))")
-    relations = fetch(
-        db, "SELECT oid::regclass::text FROM pg_class WHERE relkind <> 'c' OR relname = 'composite'"
-    )
-    answers = errors = 0
-    hinted = set()
-    for (name,) in relations:
-        for function in FUNCTIONS:
-            outcome = assert_equal(db, function, name, rng=rng)
-            answers += outcome.error is None
-            errors += outcome.error is not None
-            if outcome.error and "partition" in (outcome.error.diag.message_hint or ""):
-                hinted.add(name)
-        for function in BY_NAME:
-            assert_equal(db, function, name, "text", rng)
-    assert answers > len(relations) and errors > len(relations)
-    assert hinted == {"part", "part_pkey", "part_hash"}
-
-
 NAMES = {
     "quoted": '"Odd ""name"',
     "qualified": 't."Odd ""name"',
@@ -492,12 +432,8 @@ def test_more_than_one_segment(
         "DELETE FROM h WHERE id % 3 = 0",
     )
     evict(db, relation)
-    files = [data_file(server, db, relation, segment=segment) for segment in range(segments)]
-    contents = files[0].read_bytes()
-    for path in files:
-        with path.open("ab") as file:
-            file.truncate(SEGMENT * BLOCK)
-        make_like(path, files[0])
+    contents = data_file(server, db, relation).read_bytes()
+    files = lengthen(server, db, relation, segments)
     files[-1].write_bytes(contents)
     functions = HEAP_FUNCTIONS if relation == "h" else ("pgstatindex", "pgstattuple", "pg_relpages")
     for function in functions:

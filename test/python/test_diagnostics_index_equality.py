@@ -10,8 +10,9 @@ import pytest
 import bloom_pages
 from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster
+from maintenance import read_fork
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row, run, scalar
+from queries import fetch_dicts, fetch_row, run, scalar
 from relations import (
     BLOCK,
     Connection,
@@ -277,16 +278,8 @@ def test_bloom(db: Connection, rng: random.Random, kind: str) -> None:
     )
 
     def check() -> dict[str, object]:
-        cursor = db.execute("SELECT * FROM lookahead.pgstatbloomindex('l_bloom')")
-        row = cursor.fetchone()
-        assert row is not None and cursor.description is not None
-        found = dict(zip((column.name for column in cursor.description), row, strict=True))
-        pages = fetch(
-            db,
-            "SELECT contrib.get_raw_page('l_bloom', b::int)"
-            " FROM generate_series(0, pg_relation_size('l_bloom') / 8192 - 1) b ORDER BY b",
-        )
-        assert found == bloom_pages.describe(b"".join(page for (page,) in pages), 3)
+        (found,) = fetch_dicts(db, "SELECT * FROM lookahead.pgstatbloomindex('l_bloom')")
+        assert found == bloom_pages.describe(read_fork(db, "l_bloom"), 3)
         assert found["column_bits"] == bits and found["signature_bits"] == length
         for function in ("pgstattuple", "pgstatindex", "pgstathashindex", "pgstatginindex", "pg_relpages"):
             assert_equal(db, function, "l_bloom", rng=rng)

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row, run, scalar
+from queries import fetch, fetch_row, noticed, run, scalar
 from relations import Connection, evict, install
 
 COMBINE = 16
@@ -178,13 +178,11 @@ def test_ring(server: Cluster, db: Connection) -> None:
 
 def depth_trials(db: Connection, query: str) -> tuple[Any, int]:
     """The answer to a query, and how many trials of a depth were made for it."""
-    messages: list[str] = []
-    db.add_notice_handler(heard := lambda notice: messages.append(notice.message_primary or ""))
-    run(db, "SET client_min_messages = debug1")
-    answer = fetch_row(db, query)
-    run(db, "RESET client_min_messages")
-    db.remove_notice_handler(heard)
-    return answer, len([m for m in messages if "shallow" in m])
+    with noticed(db) as told:
+        run(db, "SET client_min_messages = debug1")
+        answer = fetch_row(db, query)
+        run(db, "RESET client_min_messages")
+    return answer, sum("shallow" in notice.message for notice in told)
 
 
 @pytest.mark.parametrize("io_direct", ["data", ""])

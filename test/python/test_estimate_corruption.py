@@ -8,7 +8,6 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import product
 
 import psycopg
@@ -19,7 +18,7 @@ from corruption import ANYWHERE, HEAP, damage, line_pointers
 from estimates import WHOLE, Figure, estimate, out_of_bounds
 from maintenance import fresh_database
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch_row, run, scalar
+from queries import Notice, fetch_row, noticed, run, scalar
 from relations import BLOCK, Connection, await_no_pins, blocks, data_file, evict, install, write_at
 
 MUTATIONS = int(os.environ.get("PG_LOOKAHEAD_MUTATIONS", "5000")) // 10
@@ -72,19 +71,11 @@ def conn(server: Cluster) -> Iterator[Connection]:
         await_no_pins(conn)
 
 
-@contextmanager
-def warnings(conn: Connection) -> Iterator[list[tuple[str, str | None]]]:
-    """Message and detail of the warnings that a session gets meanwhile."""
-    seen: list[tuple[str, str | None]] = []
-
-    def keep(diagnostic: psycopg.errors.Diagnostic) -> None:
-        message = diagnostic.message_primary or ""
-        if not message.startswith("page verification failed"):  # the server's own, until 17
-            seen.append((message, diagnostic.message_detail))
-
-    conn.add_notice_handler(keep)
-    yield seen
-    conn.remove_notice_handler(keep)
+def warnings(told: list[Notice]) -> list[tuple[str, str | None]]:
+    """Message and detail of each warning, but for the server's own, until 17."""
+    return [
+        (one.message, one.detail) for one in told if not one.message.startswith("page verification failed")
+    ]
 
 
 def test_bad_pages(server: Cluster, conn: Connection, rng: random.Random) -> None:
@@ -103,12 +94,14 @@ def test_bad_pages(server: Cluster, conn: Connection, rng: random.Random) -> Non
             # contents that fail the checksum, or a header that makes no sense
             at, data = (200, b"\xa5\x5a" * 3) if checksums else (12, struct.pack("<HHH", 9000, 8, 70))
             write_at(path, block * BLOCK + at, data)
-        with warnings(conn) as seen:
+        with noticed(conn) as told:
             found = estimate(conn, relation, function=function, sample_pages=WHOLE)
         assert found["corrupt_pages"] == Figure("pages", number, number, number, True), relation
         named = ", ".join(str(block) for block in bad[:10]) + (", ..." if number > 10 else "")
         message = f'relation "{relation}" has corrupt pages: {number} of the {pages - first} that were read'
-        assert seen == [(message, f'Of all figures, only "corrupt_pages" counts these blocks: {named}.')]
+        assert warnings(told) == [
+            (message, f'Of all figures, only "corrupt_pages" counts these blocks: {named}.')
+        ]
         sampled = estimate(conn, relation, function=function, sample_pages=7, confidence=0.9999, seed=1)
         assert sampled["corrupt_pages"].low <= number <= sampled["corrupt_pages"].high
         if number == pages - first:
@@ -146,9 +139,9 @@ def test_bad_page_of_the_visibility_map(server: Cluster, conn: Connection) -> No
     assert all(whole[name].value > 0 for name in maps)
     evict(conn, "d")
     write_at(data_file(server, conn, "d", "vm"), 200, b"\xa5\x5a" * 3)
-    with warnings(conn) as seen:
+    with noticed(conn) as told:
         found = estimate(conn, "d", function="table_estimate", sample_pages=WHOLE)
-    assert [message.split(" of relation")[0] for message, _ in seen] == ["invalid page in block 0"]
+    assert [message.split(" of relation")[0] for message, _ in warnings(told)] == ["invalid page in block 0"]
     assert all(found[name] == Figure("pages", 0, 0, 0, True) for name in maps)
     assert repr({**found, **{name: whole[name] for name in maps}}) == repr(whole)
 
@@ -175,9 +168,9 @@ def test_memory(server: Cluster, conn: Connection) -> None:
     assert 1000 < pages < 2000
     for block in range(1, pages):
         write_at(path, block * BLOCK + 200, b"\xa5\x5a" * 3)
-    with warnings(conn) as seen:
+    with noticed(conn) as told:
         after = fetch_row(conn, query)[1]
-    assert f"{pages - 1} of the {pages - 1} that were read" in seen[0][0]
+    assert f"{pages - 1} of the {pages - 1} that were read" in warnings(told)[0][0]
     assert after - before < 1_000_000
 
 
@@ -279,7 +272,7 @@ def test_any_damage(own_cluster: MakeCluster, rng: random.Random) -> None:
             with paths[relation].open("r+b") as file:
                 file.write(harm.data)
                 file.truncate(len(harm.data))
-            with warnings(conn) as told:
+            with noticed(conn) as notices:
                 try:
                     found = estimate(
                         conn,
@@ -288,6 +281,7 @@ def test_any_damage(own_cluster: MakeCluster, rng: random.Random) -> None:
                         sample_pages=rng.choice([5, 20, WHOLE]),
                         seed=number,
                     )
+                    told = warnings(notices)
                     seen["answers"] += 1
                     corrupt = found["corrupt_pages"].value + (
                         found["toast_corrupt_pages"].value if relation == "d" else 0

@@ -191,66 +191,26 @@ def test_alike(library: ctypes.CDLL) -> None:
     assert found.high == pytest.approx(10_000 * 4096 + missed * 4096)
 
 
-def coverage(library: ctypes.CDLL, holds: Callable[[random.Random], bool], runs: int = 3000) -> float:
-    rng = random.Random(20261123)
-    return sum(holds(rng) for _ in range(runs)) / runs
-
-
-@pytest.mark.parametrize("n", [30, 100, 400, 700])
-def test_coverage_of_totals(library: ctypes.CDLL, n: int) -> None:
-    """Pages with a spread as in an index in use: 93 to 97 % of the intervals hold the truth."""
-    pages = [(float(random.Random(i).randint(0, 4000)), 1.0) for i in range(1000)]
-    truth = sum(page[0] for page in pages)
-    part = coverage(
-        library, lambda rng: total(library, moments(library, 1000, rng.sample(pages, n)), 4000).holds(truth)
-    )
-    print(n, part)
-    assert 0.93 <= part <= (0.985 if n < 100 else 0.97)
+def covered(library: ctypes.CDLL, population: int, n: int, of: int) -> float:
+    """The part of all samples of n pages whose intervals hold the number of pages of a kind."""
+    samples = 0
+    for seen in range(max(0, n + of - population), min(n, of) + 1):
+        found = count(library, population, n, seen)
+        if math.ceil(found.low - 1e-6) <= of <= math.floor(found.high + 1e-6):
+            samples += math.comb(of, seen) * math.comb(population - of, n - seen)
+    return samples / math.comb(population, n)
 
 
 @pytest.mark.parametrize("of", [1, 2, 5, 20, 100, 500, 980, 999])
 @pytest.mark.parametrize("n", [20, 100, 500, 900])
 def test_coverage_of_counts(library: ctypes.CDLL, n: int, of: int) -> None:
     """However few pages are of a kind, 93 % of the intervals or more hold the truth."""
-
-    def holds(rng: random.Random) -> bool:
-        seen = sum(one < of for one in rng.sample(range(1000), n))
-        found = count(library, 1000, n, seen)
-        return math.ceil(found.low - 1e-6) <= of <= math.floor(found.high + 1e-6)
-
-    part = coverage(library, holds, 2000)
-    print(n, of, part)
-    assert part >= 0.93
+    assert covered(library, 1000, n, of) >= 0.93
 
 
 def test_coverage_in_a_small_population(library: ctypes.CDLL) -> None:
     """10 of 35 pages, 17 of a kind: who takes the pages for drawn with replacement covers 99.3 %."""
-    holding = 0.0
-    for seen in range(11):
-        found = count(library, 35, 10, seen)
-        if math.ceil(found.low - 1e-6) <= 17 <= math.floor(found.high + 1e-6):
-            holding += math.comb(17, seen) * math.comb(18, 10 - seen) / math.comb(35, 10)
-    print(holding)
-    assert 0.93 <= holding <= 0.97
-
-
-@pytest.mark.parametrize("leaves", [0.3, 1.0])
-def test_coverage_of_ratios(library: ctypes.CDLL, leaves: float) -> None:
-    """The same for a ratio over the part of the pages that count."""
-    rng = random.Random(7)
-    pages = [
-        (float(rng.randint(0, 4000)), 8152.0) if rng.random() < leaves else (0.0, 0.0) for _ in range(1000)
-    ]
-    truth = sum(page[0] for page in pages) / sum(page[1] for page in pages)
-
-    def holds(rng: random.Random) -> bool:
-        made = moments(library, 1000, rng.sample(pages, 200))
-        found: Bounded = library.IntervalOfRatio(ctypes.byref(made), 0, 1, DOUBLE(1), DOUBLE(8152))
-        return found.holds(truth)
-
-    part = coverage(library, holds)
-    print(part)
-    assert 0.93 <= part <= 0.97
+    assert 0.93 <= covered(library, 35, 10, 17) <= 0.97
 
 
 MOST = 1358
@@ -263,6 +223,7 @@ def rare(part: float, dense: float, other: float, spread: float = 0) -> Callable
 SHAPES: dict[str, Callable[[random.Random], float]] = {
     "alike": lambda rng: 367,
     "uniform": lambda rng: rng.uniform(0, MOST),
+    "part of the pages": lambda rng: rng.uniform(0, MOST) if rng.random() < 0.3 else 0,
     "exponential": lambda rng: rng.expovariate(0.01),
     "lognormal": lambda rng: rng.lognormvariate(3, 1.5),
     "Pareto": lambda rng: 2 * rng.paretovariate(0.7),
@@ -286,7 +247,9 @@ SHAPES: dict[str, Callable[[random.Random], float]] = {
 @pytest.mark.parametrize("ratio", [False, True])
 @pytest.mark.parametrize("n", [10, 30, 100, 400, 900])
 def test_coverage_of_shapes(library: ctypes.CDLL, n: int, ratio: bool) -> None:
-    """Few pages that are dense or empty, and long tails: at least 93 % of the intervals hold the truth."""
+    """Few pages that are dense or empty, and long tails: at least 93 % of the intervals hold the truth.
+
+    Of pages that differ as in an index in use, at most 97 % do."""
     failed = {}
     for name, shape in SHAPES.items():
         rng = random.Random(20261125)
@@ -299,6 +262,7 @@ def test_coverage_of_shapes(library: ctypes.CDLL, n: int, ratio: bool) -> None:
             array, 1000, n, 1000, DOUBLE(1 if ratio else MOST), DOUBLE(MOST), ctypes.c_int(ratio)
         )
         # of 1,000 intervals that miss with 5 %, more than 76 do with a probability of 0.01 %
-        if missed > 76:
+        least = {"uniform": 100, "part of the pages": 400}.get(name, 1000)
+        if missed > 76 or (n >= least and missed < 26):
             failed[name] = missed
     assert not failed, failed

@@ -157,26 +157,6 @@ def test_an_older_minor_version_is_refused() -> None:
         pass
 
 
-def test_a_library_of_another_major_version_is_refused() -> None:
-    """By the server, which looks at what the library says of itself before it runs any of it."""
-    directory = Home.of_this_process().make_directory("older")
-    copy_sources(directory, objects=True)
-    file = directory / "src" / "pg_lookahead.c"
-    text, magic = file.read_text(), "\nLOOKAHEAD_MODULE_MAGIC;"
-    assert text.count(magic) == 1, "pg_lookahead.c is no longer what this test changes"
-    older = "\n#undef PG_VERSION_NUM\n#define PG_VERSION_NUM 160009"
-    file.write_text(text.replace(magic, older + magic))
-    copy = copy_installation()
-    copy.replace_library(make_library(directory))
-    with server(copy) as cluster, cluster.connect() as conn:
-        for statement in ("CREATE EXTENSION pg_lookahead", "LOAD 'pg_lookahead'"):
-            with pytest.raises(psycopg.errors.InternalError_, match="incompatible library") as error:
-                conn.execute(statement.encode())
-            detail = error.value.diag.message_detail
-            assert detail == f"Server is version {MAJOR}, library is version 16."
-        assert fetch_row(conn, "SELECT 1") == (1,)
-
-
 # What it exports
 
 

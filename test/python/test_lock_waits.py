@@ -8,7 +8,6 @@ read every page of the tables meanwhile.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, run, scalar
-from relations import await_true, evict
+from relations import await_true, evict, meanwhile
 from scans import EVICT_ALL
 from windows import METHODS, ROWS, serve
 
@@ -93,27 +92,15 @@ def test_lock(served: Cluster, name: str) -> None:
         with served.connect() as other:
             evict(other, *RELATIONS)
             waits = f"SELECT wait_event_type FROM pg_stat_activity WHERE pid = {conn.info.backend_pid}"
-            failures: list[BaseException] = []
-
-            def work() -> None:
+            with meanwhile(lambda: run(conn, "BEGIN", STATEMENTS[name], "ROLLBACK")) as thread:
                 try:
-                    run(conn, "BEGIN", STATEMENTS[name], "ROLLBACK")
-                except BaseException as failure:
-                    failures.append(failure)
-
-            thread = threading.Thread(target=work)
-            thread.start()
-            try:
-                await_true(
-                    lambda: scalar(other, waits) == "Lock" or not thread.is_alive(), "a wait for a lock"
-                )
-                assert thread.is_alive(), failures
-                others_can_read(holder, conn.info.backend_pid)
-            finally:
-                holder.execute("ROLLBACK")
-                holder.execute("SELECT pg_advisory_unlock_all()")
-                thread.join(60)
-        assert not thread.is_alive() and not failures, failures
+                    await_true(
+                        lambda: scalar(other, waits) == "Lock" or not thread.is_alive(), "a wait for a lock"
+                    )
+                    assert thread.is_alive(), "the statement has waited for no lock"
+                    others_can_read(holder, conn.info.backend_pid)
+                finally:
+                    run(holder, "ROLLBACK", "SELECT pg_advisory_unlock_all()")
         assert read_ahead(holder) > before + 5
 
 

@@ -100,30 +100,25 @@ def test_a_server_without_headers_is_told(copy: Path, tmp_path: Path) -> None:
     refused(make(copy, f"PG_CONFIG={put(tmp_path, 'pg_config', config)}"), "headers", "server-dev-18")
 
 
-@pytest.mark.parametrize("goal", ["demo", "test", "lint"])
-def test_a_missing_compiler_is_told(copy: Path, programs: Path, goal: str) -> None:
-    refused(make(copy, goal, path=programs), "no C compiler", "apt install gcc")
+@pytest.mark.parametrize(
+    ("goal", "program", "script", "words"),
+    [
+        *((goal, "gcc", None, ("no C compiler", "apt install gcc")) for goal in ("demo", "test", "lint")),
+        ("setup", "gcc", "exit 1", ("no C headers", "libc6-dev")),
+        ("setup", "python3", None, ("no python3", "apt install")),
+        ("setup", "python3", "[ $1 != -c ] && echo Python 3.9.18", ("Python 3.9.18", "3.10")),
+        ("setup", "python3", "case $2 in *ensurepip*) exit 1; esac", ("no venv module", "python3-venv")),
+    ],
+)
+def test_what_is_missing_or_old_is_told(
+    copy: Path, programs: Path, goal: str, program: str, script: str | None, words: tuple[str, str]
+) -> None:
+    """script: what is there in the place of a program; None: nothing"""
+    (programs / program).unlink(missing_ok=True)
+    if script is not None:
+        put(programs, program, script)
+    refused(make(copy, goal, path=programs), *words)
     assert not (copy / ".venv").exists()
-
-
-def test_missing_headers_of_c_are_told(copy: Path, programs: Path) -> None:
-    put(programs, "gcc", "exit 1")
-    refused(make(copy, "setup", path=programs), "no C headers", "libc6-dev")
-
-
-def test_a_missing_python_is_told(copy: Path, programs: Path) -> None:
-    (programs / "python3").unlink()
-    refused(make(copy, "setup", path=programs), "no python3", "apt install")
-
-
-def test_an_old_python_is_told(copy: Path, programs: Path) -> None:
-    put(programs, "python3", 'case $1 in -c) exit 1;; *) echo "Python 3.9.18";; esac')
-    refused(make(copy, "setup", path=programs), "Python 3.9.18", "3.10")
-
-
-def test_a_missing_venv_module_is_told(copy: Path, programs: Path) -> None:
-    put(programs, "python3", "case $2 in *ensurepip*) exit 1;; *) exit 0;; esac")
-    refused(make(copy, "setup", path=programs), "no venv module", "python3-venv")
 
 
 def test_a_full_disk_is_told(copy: Path, programs: Path) -> None:
@@ -147,16 +142,26 @@ def plain_sources(copy: Path) -> list[Path]:
     return [path for path in copy.glob("src/**/*.c") if not path.name.startswith(left_out)]
 
 
-def test_profiles_are_built_on_demand_only(copy: Path, tmp_path: Path) -> None:
-    """By PROFILE=1, with all other objects, which have the macros in them; without it, all are built anew."""
-    server = fake_server(tmp_path, "18.6")
+def test_all_is_built_anew_for_another_server_or_with_profiles(copy: Path, tmp_path: Path) -> None:
+    """PROFILE=1 builds all other objects, too, which have its macros in them."""
+    one, other = fake_server(tmp_path, "18.6"), fake_server(tmp_path, "17.11")
     plain = len(plain_sources(copy))
     both = plain + len(list(copy.glob("src/**/profile*.c")))
     assert plain < both
-    for variables, built in ([], plain), (["PROFILE=1"], both), (["PROFILE=1"], 0), ([], plain), ([], 0):
+    turns: list[tuple[Path, list[str], int]] = [
+        *(
+            (one, [], plain),
+            (one, ["PROFILE=1"], both),
+            (one, ["PROFILE=1"], 0),
+            (one, [], plain),
+            (one, [], 0),
+        ),
+        *((other, [], plain), (other, [], 0), (one, [], plain)),
+    ]
+    for server, variables, built in turns:
         done = make(copy, "all", f"PG_CONFIG={server}", *variables)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.count("built") == built, (variables, done.stdout)
+        assert done.stdout.count("built") == built, (server, variables, done.stdout)
         assert ("profile" in done.stdout) == (variables != [] and built > 0)
 
 
@@ -213,16 +218,6 @@ def test_a_server_of_a_clang_that_is_missing_is_built_for(copy: Path, tmp_path: 
         pgxs.write("include $(dir $(PGXS))../Makefile.global\n$(info LLVM: $(with_llvm))\n")
     done = make(copy, "--dry-run", "all", f"PG_CONFIG={server}")
     assert f"LLVM: {'yes' if clang == 'sh' else 'no'}\n" in done.stdout, done
-
-
-def test_objects_of_two_servers_are_not_mixed(copy: Path, tmp_path: Path) -> None:
-    servers = {version: fake_server(tmp_path, version) for version in ("17.11", "18.6")}
-    objects = len(plain_sources(copy))
-    turns = [("18.6", objects), ("18.6", 0), ("17.11", objects), ("17.11", 0), ("18.6", objects)]
-    for version, built in turns:
-        done = make(copy, "all", f"PG_CONFIG={servers[version]}")
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count("built") == built, (version, done.stdout)
 
 
 def test_a_changed_header_rebuilds(copy: Path, tmp_path: Path) -> None:

@@ -29,9 +29,6 @@ COMMANDS = (
     *("lab profile record", "lab profile compare"),
 )
 
-COMMAND = re.compile(r"\bpg_lookahead ((?:lab )?(?:profile )?[a-z-]+)((?: [^|&;#]*)?)")
-"""A command of the tool, and what follows it on its line."""
-
 
 def imported(file: Path) -> set[str]:
     """Modules of the package that a file imports when it is loaded, by their dotted names."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psycopg
@@ -14,8 +13,8 @@ import pytest
 
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
-from queries import run, scalar
-from relations import Connection, await_no_pins, await_true, data_file, evict, install, write_at
+from queries import fetch_dicts, run, scalar
+from relations import Connection, await_no_pins, await_true, data_file, evict, install, meanwhile, write_at
 
 SLOTS = 64
 
@@ -45,9 +44,7 @@ def server(request: pytest.FixtureRequest, make_cluster: MakeCluster) -> Cluster
 
 
 def progress(conn: Connection) -> list[dict[str, Any]]:
-    cursor = conn.execute(b"SELECT * FROM lookahead.progress")
-    assert cursor.description is not None
-    return [dict(zip((column.name for column in cursor.description), row, strict=True)) for row in cursor]
+    return fetch_dicts(conn, "SELECT * FROM lookahead.progress")
 
 
 @contextmanager
@@ -56,29 +53,23 @@ def running(server: Cluster, call: str, user: str = "postgres") -> Iterator[Conn
     with server.connect(user=user) as conn:
         run(conn, "LOAD 'pg_lookahead'" if user == "postgres" else "SELECT count(*) FROM lookahead.progress")
         run(conn, "SET pg_lookahead.max_read_rate = 80")
-
-        def work() -> None:
-            try:
-                run(conn, call)
-            except psycopg.Error:
-                pass
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        yield conn
-        if not conn.closed:
-            conn.cancel_safe()
-        thread.join(60)
-        assert not thread.is_alive()
+        with meanwhile(lambda: run(conn, call), psycopg.Error):
+            yield conn
+            if not conn.closed:
+                conn.cancel_safe()
 
 
-def await_blocks(observer: Connection, conn: Connection, least: int = 2) -> dict[str, Any]:
-    """Wait for that many blocks of a session to be done; its row."""
+def await_row(
+    observer: Connection,
+    conn: Connection,
+    holds: Callable[[dict[str, Any]], bool] = lambda row: (row["blocks_done"] or 0) > 1,
+) -> dict[str, Any]:
+    """Wait until a condition holds of what is shown of a session; its row."""
     found: list[dict[str, Any]] = []
 
     def seen() -> bool:
         found[:] = [row for row in progress(observer) if row["pid"] == conn.info.backend_pid]
-        return bool(found) and (found[0]["blocks_done"] or 0) >= least
+        return bool(found) and holds(found[0])
 
     await_true(seen, "progress")
     return found[0]
@@ -102,7 +93,7 @@ def test_shown(server: Cluster, function: str) -> None:
     relation, call, phase = CALLS[function]
     with server.connect() as observer:
         with running(server, call) as conn:
-            row = await_blocks(observer, conn)
+            row = await_row(observer, conn)
             assert (row["database"], row["function"]) == ("postgres", function)
             if relation is not None:
                 assert row["relid"] == scalar(observer, "SELECT %s::regclass::oid", [relation])
@@ -128,14 +119,8 @@ def test_log_relation_and_vacuum(server: Cluster) -> None:
         run(holder, "DECLARE c CURSOR FOR SELECT id FROM t WHERE id = 777", "FETCH 1 FROM c")
         with running(server, "VACUUM (INDEX_CLEANUP ON, PARALLEL 0) t") as conn:
             if observer.info.server_version < 190000 and server_preloads(observer):
-                rows: list[dict[str, Any]] = []
-
-                def seen() -> bool:
-                    rows[:] = [row for row in progress(observer) if row["pid"] == conn.info.backend_pid]
-                    return bool(rows) and rows[0]["relation"] == "t_h"
-
-                await_true(seen, "VACUUM of the hash index")
-                assert rows[0]["function"] == "VACUUM" and rows[0]["blocks_total"] > 10
+                row = await_row(observer, conn, lambda row: row["relation"] == "t_h")
+                assert row["function"] == "VACUUM" and row["blocks_total"] > 10
             holder.rollback()
         await_true(lambda: progress(observer) == [], "nothing running")
         assert scalar(observer, "SELECT lookahead.log_relation('t_i')") > 0
@@ -149,7 +134,7 @@ def server_preloads(conn: Connection) -> bool:
 def test_who_sees_what(server: Cluster) -> None:
     """What another role reads is for it, for superusers and for pg_read_all_stats."""
     with server.connect() as observer, running(server, "SELECT lookahead.pgstatindex('t_i')") as conn:
-        await_blocks(observer, conn)
+        await_row(observer, conn)
         for user, sees in (("other", False), ("watcher", True)):
             with server.connect(user=user) as there:
                 (row,) = progress(there)
@@ -166,7 +151,7 @@ def test_who_sees_what(server: Cluster) -> None:
 
 def test_gone_with_its_process(server: Cluster) -> None:
     with server.connect() as observer, running(server, "SELECT lookahead.pgstatindex('t_i')") as conn:
-        await_blocks(observer, conn)
+        await_row(observer, conn)
         run(observer, f"SELECT pg_terminate_backend({conn.info.backend_pid})")
         await_true(lambda: progress(observer) == [], "nothing shown of a process that is gone")
 
@@ -201,18 +186,12 @@ def test_gone_after_errors(server: Cluster) -> None:
 def test_more_than_slots(server: Cluster) -> None:
     """More sessions than can be shown: as many as there are slots, and all of them work."""
     with server.connect() as observer:
-        open_sessions: list[Any] = []
-        try:
+        with ExitStack() as sessions:
             for _ in range(SLOTS + 6):
-                session = running(server, "SELECT lookahead.pgstatindex('t_i')")
-                session.__enter__()
-                open_sessions.append(session)
+                sessions.enter_context(running(server, "SELECT lookahead.pgstatindex('t_i')"))
             await_true(lambda: len(progress(observer)) == SLOTS, "all slots taken")
             waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'LookaheadReadRate'"
             await_true(lambda: scalar(observer, waiting) == SLOTS + 6, "all sessions at work")
-        finally:
-            for session in open_sessions:
-                session.__exit__(None, None, None)
         await_true(lambda: progress(observer) == [], "nothing running")
 
 
@@ -236,6 +215,6 @@ def test_gone_after_a_crash(own_cluster: MakeCluster) -> None:
 
     with running(server, "SELECT lookahead.pgstatindex('t_i')") as conn:
         with server.connect() as observer:
-            await_blocks(observer, conn)
+            await_row(observer, conn)
         os.kill(conn.info.backend_pid, signal.SIGKILL)
         await_true(up, "the server up again, and nothing shown")

@@ -16,7 +16,7 @@ import compiled
 from conftest import MakeCluster
 from estimates import estimate
 from pg_lookahead.server.cluster import Cluster
-from queries import run, scalar
+from queries import noticed, run, scalar
 from relations import (
     Connection,
     Outcome,
@@ -118,15 +118,9 @@ def server(make_cluster: MakeCluster) -> Cluster:
 
 def batches(conn: Connection, call: str) -> tuple[list[int], list[int]]:
     """Run a query; the blocks of each batch, and the microseconds that each was put off."""
-    seen: list[str] = []
-
-    def keep(diagnostic: psycopg.errors.Diagnostic) -> None:
-        seen.append(diagnostic.message_primary or "")
-
-    conn.add_notice_handler(keep)
-    run(conn, "SET client_min_messages = debug2", call, "RESET client_min_messages")
-    conn.remove_notice_handler(keep)
-    found = [re.fullmatch(r"max_read_rate: (\d+) blocks after (\d+) us", line) for line in seen]
+    with noticed(conn) as told:
+        run(conn, "SET client_min_messages = debug2", call, "RESET client_min_messages")
+    found = [re.fullmatch(r"max_read_rate: (\d+) blocks after (\d+) us", one.message) for one in told]
     return [int(one[1]) for one in found if one], [int(one[2]) for one in found if one]
 
 

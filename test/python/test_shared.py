@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from compiled import module
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row
+from relations import await_true
 from scans import EVERY_METHOD, EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
@@ -98,10 +98,7 @@ def crash(cluster: Cluster, pid: int) -> None:
     """Kill a process of a server, and wait until the server has started again."""
     started = cluster.log.count("ready to accept connections")
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while cluster.log.count("ready to accept connections") == started:
-        assert time.monotonic() < deadline, cluster.log
-        time.sleep(0.01)
+    await_true(lambda: cluster.log.count("ready to accept connections") > started, "the server up again")
 
 
 def looked_ahead(conn: Connection) -> None:

@@ -6,19 +6,17 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.legend import Legend
 
 import trace_figures
 from command_line import refused, tool
 from pg_lookahead.lab.trace import Batches, generate, models, policy, simulate
-from pg_lookahead.lab.trace.command import ORDERS
 from pg_lookahead.lab.trace.disk import Disk
 from pg_lookahead.lab.trace.format import Trace
 from pg_lookahead.lab.trace.parallel import Parallel, window
@@ -270,26 +268,6 @@ def test_figures_that_cannot_be_drawn_are_one_line(
         assert trace_figures.main(arguments) == 2
         told = capsys.readouterr().err
         assert said in told and len(told.splitlines()) == 1
-
-
-def test_panels_have_the_same_axes_and_labels_do_not_meet(trace: Path) -> None:
-    device = models.PRESETS["ultrastar-146z10"].device
-    orders = policy.combinations(ORDERS, (403,), (1, 16))
-    access = trace_figures.access_pattern(
-        [trace_figures.follow(Trace.open(trace), device, one) for one in orders]
-    )
-    access.draw_without_rendering()
-    assert len({(panel.get_xlim(), panel.get_ylim()) for panel in access.axes if panel.get_visible()}) == 1
-    chunks = trace_figures.time_by_chunk([(1, [(10, 1.0), (100, 0.9)])], {"one": 0.95, "other": 0.951})
-    chunks.draw_without_rendering()
-    boxes = [
-        text.get_window_extent()
-        for legend in chunks.axes[0].get_children()
-        if isinstance(legend, Legend)
-        for text in legend.get_texts()
-    ]
-    assert len(boxes) == 3 and not chunks.axes[0].texts
-    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
 def test_a_model_saved_is_a_model_read(trace: Path, tmp_path: Path) -> None:

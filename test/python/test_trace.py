@@ -234,22 +234,11 @@ def test_endless_garbage_is_refused_at_once(tmp_path: Path, piece: bytes) -> Non
     assert process.returncode == 2 and len(said.splitlines()) == 1 and "standard input: line 1" in said
 
 
-def test_not_both_sources(tmp_path: Path) -> None:
-    assert "not both" in refused("lab", "trace", tmp_path / "t", "--strace", "x", "--random")
-
-
 def test_a_file_that_is_not_there_is_the_one_that_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     for arguments in ([missing], [tmp_path / "t", "--strace", missing]):
         assert refused("lab", "trace", *arguments) == f"pg_lookahead: {missing}: No such file or directory\n"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_source_of_a_trace_stays(tmp_path: Path) -> None:
-    file = tmp_path / "out"
-    file.write_text('pread64(3, "", 8192, 0) = 8192\n')
-    assert "name the same file" in refused("lab", "trace", file, "--strace", tmp_path / "." / "out")
-    assert file.read_text().startswith("pread64")
 
 
 @pytest.mark.parametrize(
@@ -258,6 +247,7 @@ def test_the_source_of_a_trace_stays(tmp_path: Path) -> None:
         (["--lower", "5"], "--lower is an option of --index"),
         (["--random", "--only", "x"], "--only is an option of --strace or --blkparse or --iolog"),
         (["--strace", "-", "--seed", "1"], "--seed is an option of --random"),
+        (["--strace", "x", "--random"], "not both"),
     ],
 )
 def test_an_option_of_another_source_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -58,6 +58,10 @@ CREATE SERVER regress_lookahead_server FOREIGN DATA WRAPPER regress_lookahead_fd
 CREATE FOREIGN TABLE ft (a int) SERVER regress_lookahead_server;
 CREATE ACCESS METHOD regress_lookahead_heap TYPE TABLE HANDLER heap_tableam_handler;
 CREATE TABLE other_am (a int) USING regress_lookahead_heap;
+CREATE MATERIALIZED VIEW mv AS SELECT * FROM t;
+CREATE MATERIALIZED VIEW mv_empty AS SELECT * FROM t WITH NO DATA;
+CREATE UNLOGGED TABLE u (a int PRIMARY KEY);
+CREATE TEMPORARY TABLE tt (a int PRIMARY KEY);
 -- an index that is not valid, of each kind
 \set VERBOSITY sqlstate
 CREATE UNIQUE INDEX CONCURRENTLY bad_btree ON t (a);
@@ -71,7 +75,8 @@ WHERE indexrelid = ANY ('{bad_hash,bad_gin,bad_gist,bad_bloom}'::regclass[]);
 
 CREATE TABLE relations (relation text);
 INSERT INTO relations SELECT unnest('{t,t_btree,t_hash,t_gin,t_gist,t_spgist,t_brin,t_bloom,v,s,
-    pair,parent,child,parent_a,ft,other_am,bad_btree,bad_hash,bad_gin,bad_gist,bad_bloom}'::text[]);
+    pair,parent,child,parent_a,ft,other_am,bad_btree,bad_hash,bad_gin,bad_gist,bad_bloom,
+    mv,mv_empty,u,u_pkey,tt,tt_pkey,pg_class,pg_class_oid_index}'::text[]);
 
 -- Each function on each relation: what contrib answers or raises.
 CREATE VIEW calls AS
