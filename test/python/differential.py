@@ -78,6 +78,7 @@ class Case:
     reads: compare how many blocks had to be read in a cold case; not where blocks that nobody needs
         may be read ahead, and be found cached later
     by_row: ask for each row by itself, so that those before an error are compared, too
+    may_fail: a statement may raise an error
 
     A statement that begins with BESIDE is sent by another session, of the same database."""
 
@@ -89,6 +90,7 @@ class Case:
     ahead: bool = False
     reads: bool = True
     by_row: bool = False
+    may_fail: bool = True
 
 
 class RandomCases(Protocol):
@@ -389,7 +391,10 @@ class Differential:
                 outcomes = self._outcomes(case, statement)
             self._compare(f"{case.name}, statement {number}: {statement}", outcomes)
             self.tally.statements += 1
-        self._compare_counters(case, self.tally.errors > errors)
+        failed = self.tally.errors > errors
+        if failed and not case.may_fail:
+            self.tally.mismatches.append(f"{case.name}: an error\n  " + "\n  ".join(case.statements))
+        self._compare_counters(case, failed)
         self.tally.cases += 1
 
     def _make_cold(self, session: Session) -> None:

@@ -39,6 +39,7 @@ from sides import (
     Connection,
     change_page,
     damaged,
+    dead_entries,
     outcome,
     outcome_of,
     pins_at_rest,
@@ -1022,3 +1023,50 @@ def test_added_columns(joins: JoinSides) -> None:
         return side.rows("SELECT added.*, i2.m FROM added JOIN i2 ON i2.k = added.k")
 
     assert {row[5] for row in same(joins, steps)} == {"extra"}
+
+
+MARKED = "(k) WITH (deduplicate_items = off)"
+DEAD = {
+    "btree": (MARKED, "SELECT g, dying.id FROM generate_series(1, 300) AS g JOIN dying ON dying.k = g"),
+    "hash": ("USING hash (k)", "SELECT g, dying.id FROM generate_series(1, 300) AS g JOIN dying ON dying.k = g"),
+    "subplan": (MARKED, "SELECT g, (SELECT id FROM dying WHERE k = g AND n <> 7 LIMIT 1) FROM generate_series(1, 300) AS g"),
+    "error": (MARKED, "SELECT g, dying.id FROM generate_series(1, 300) AS g JOIN dying ON dying.k = g WHERE 10 / (g - 40) IS NOT NULL"),
+    "both sides": (MARKED, "SELECT v.id, dying.id FROM (SELECT * FROM dying WHERE k < 300 ORDER BY k OFFSET 0) AS v"
+    " JOIN dying ON dying.k = CASE WHEN v.k % 10 = 6 THEN v.k + 40 ELSE v.k + 2000 END"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEAD)
+def test_dead_entries_are_marked(joins: JoinSides, name: str) -> None:
+    """The entries that stock marks are marked; not all of them by a statement that fails, nor at once where both sides scan the index."""
+    index, query = DEAD[name]
+
+    def steps(side: JoinSide) -> list[list[tuple[int, int]]]:
+        side.run(
+            "DROP TABLE IF EXISTS dying",
+            "CREATE TABLE dying (id int, k int, n int, pad text) WITH (autovacuum_enabled = off)",
+            "INSERT INTO dying SELECT i, i / 8, i * 31 % 700, repeat('x', 150) FROM generate_series(1, 6000) AS i",
+            f"CREATE INDEX dying_k ON dying {index}",
+            "ANALYZE dying",
+            "DELETE FROM dying WHERE id % 3 = 1",
+            "CHECKPOINT",
+        )
+        seen = []
+        for _ in range(2):
+            side.make_cold()
+            by_row(side, query)
+            seen.append(dead_entries(side.rows, "dying_k"))
+        return seen
+
+    stock, forced = steps(joins["off"]), []
+    assert joins["forced"].ahead(lambda: forced.extend(steps(joins["forced"])))["joins"] > 0
+    if name == "error":
+        # The rows that were handed out bound the rows ahead, so the inner side was executed for five rows at least.
+        assert all(
+            one == other[: len(one)] and len(one) >= 13 for one, other in zip(forced, stock, strict=True)
+        )
+    elif name == "both sides":
+        assert set(forced[0]) <= set(stock[0]) and forced[1] == stock[1]
+    else:
+        assert forced == stock
+    assert len(stock[0]) >= 100
