@@ -39,8 +39,8 @@ while True:
     while time.monotonic() < until: pass
     time.sleep(0.005)
 """
-ROWS = 80
-"""Statements of a round; after 128, it is known whether processors are busy."""
+ROWS = 130
+"""Statements of a round; after 128 ahead, it is known whether processors are busy."""
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,11 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+import typer
 
 import pg_lookahead
 from command_line import refused, start, tool
+from pg_lookahead import cli
 from pg_lookahead.bench import command, options
 from pg_lookahead.report import journal
 from pg_lookahead.server import environment
@@ -153,6 +155,16 @@ def test_ctrl_c_while_modules_are_loaded_is_no_traceback() -> None:
     program += "from pg_lookahead.__main__ import main\nmain()"
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_file_that_ends_too_early_is_no_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """typer takes any end of a file for that of what a user types."""
+
+    def ends(*_: object, **__: object) -> int:
+        raise typer.Abort from EOFError("marshal data too short")
+
+    monkeypatch.setattr(cli, "app", ends)
+    assert "marshal data too short" in refused("report")
 
 
 def test_without_a_home_results_need_a_file(monkeypatch: pytest.MonkeyPatch) -> None:

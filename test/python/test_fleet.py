@@ -119,7 +119,7 @@ def run(servers: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_each_server_is_a_row(run: Run, servers: Fleet) -> None:
-    assert run.status == 3
+    assert run.status == 3, run.progress
     states = {one.name: one.state for one in run.report.servers}
     assert set(states) == set(servers.dsns) - {*LIMITED} and len(states) >= 10
     none = {"password", "stopped", "old"}
