@@ -343,12 +343,13 @@ def _load(
 ) -> Callable[[Size], Iterator[Cell]]:
     """Yield cells of rows that are written by COPY, or one by one by one client or several.
 
-    Of rows one by one there are so few that most of them find no page of an index cached by those before."""
+    One client writes so few rows one by one that they hardly find pages that those before have read."""
     names = {"w": ("w_id",), "w5": ("w5_id", "w5_a", "w5_b", "w5_c", "w5_d")}[table]
 
     def of(size: Size) -> Iterator[Cell]:
-        n = size.rows // (2000 if one_by_one else 400)
         for cache, sessions in product(_BOTH, clients):
+            few = one_by_one and sessions == 1
+            n = size.rows // (2000 if few else 400)
             yield LoadCell(
                 name=f"{n:,} rows" if sessions == 1 else f"{sessions} clients, {n // sessions:,} rows each",
                 cache=cache,
@@ -360,7 +361,7 @@ def _load(
                 indexes=tuple(f"{SCHEMA}.{name}" for name in names),
                 one_by_one=one_by_one,
                 clients=sessions,
-                part=0.05 if one_by_one else 0.2,
+                part=0.05 if few else 0.2,
             )
 
     return of
