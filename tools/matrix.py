@@ -53,7 +53,7 @@ BUILD = ROOT / "build" / "matrix"
 SOURCES = ("Makefile", "VERSION", "pg_lookahead.control", "sql", "src", "test")
 SQL = {"regress", "isolation"}
 """Tests of pg_regress and isolationtester."""
-DIFFERENTIAL = ("*differential*", "*equality*")
+DIFFERENTIAL = ("*differential*", "*equality*", "takeover")
 """Tests whose every statement is answered by stock PostgreSQL, too."""
 UPGRADE = ("test_upgrade.py", "test_install_places.py")
 """The tests that need servers of several versions at once, and those of other places to install into."""
