@@ -113,7 +113,7 @@ SERVED = {
     "plpgsql": "SELECT loop('SELECT id FROM t WHERE k > 100 ORDER BY k', 1000)",
     "plpgsql, left early": "SELECT loop('SELECT id FROM t WHERE k > 100 ORDER BY k', 45)",
     "DO": "DO $$ BEGIN PERFORM loop('SELECT id FROM t WHERE k > 100 ORDER BY k', 300); END $$",
-    "SQL function": "SELECT count(*) FROM slice(200, 800)",
+    "SQL function": "SELECT sum(id) FROM slice(200, 800) AS id",
     "cursor": "BEGIN; DECLARE c CURSOR FOR SELECT id FROM t WHERE k > 100 ORDER BY k; FETCH 200 FROM c; FETCH 3 FROM c;"
     " FETCH ALL FROM c; COMMIT",
     "cursor, turning": "BEGIN; DECLARE c SCROLL CURSOR FOR SELECT id FROM t WHERE k > 100 ORDER BY k; FETCH 200 FROM c;"
