@@ -99,12 +99,15 @@ def _text(stream: io.TextIOWrapper) -> str:
 
 @contextmanager
 def no_file_longer_than(size: int) -> Iterator[None]:
-    """A write beyond ``size`` bytes of any file fails, as on a full disk (EFBIG in place of ENOSPC)."""
+    """A write beyond ``size`` bytes of any file fails, as on a full disk (EFBIG in place of ENOSPC).
+
+    Python must keep no compiled module meanwhile: it would keep what fits, and no import could read that."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
-        yield
+        with patch("sys.dont_write_bytecode", True), patch.dict(os.environ, {"PYTHONDONTWRITEBYTECODE": "1"}):
+            yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
