@@ -32,7 +32,7 @@
 #define LOOKS 32
 
 /* 1 / SHARE of the time */
-#define BUSY_SHARE 4
+#define BUSY_SHARE 6
 
 /*
  * The ns that this process has waited for a processor so far, by

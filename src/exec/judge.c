@@ -82,7 +82,7 @@
 #define CHANGED 2				/* times dearer: what was learnt is outdated */
 #define CHECK_UNITS 8			/* units whose mean says so */
 #define CHECK_INTERVAL 512		/* units between two such checks */
-#define BUSY_INTERVAL 256		/* units until processors may be idle again */
+#define BUSY_INTERVAL 1024		/* units until processors may be idle again */
 #define SPARSE 8				/* units without a read to one with */
 #define SPARSE_US 1000
 #define SPARSE_SLOW 10			/* slow units that are enough */
