@@ -61,7 +61,7 @@ JudgeTimedUnit(Judge *judge, int64 reads, instr_time *inside, int held,
  * busy_processors.c: does this process wait for a processor, not for storage?
  * A unit of work begins that is done ahead; and has ended, and taken the time
  * "inside".  True if this is the last one of those looked at, and the process
- * could run during these, and got no processor, for a quarter of their time or
+ * could run during these, and got no processor, for a sixth of their time or
  * more.  False where the kernel keeps no such account, as others than Linux do.
  */
 extern void ProcessorsBeginUnit(void);

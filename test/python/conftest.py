@@ -76,7 +76,7 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
 
 @pytest.fixture
 def noise(rng: random.Random) -> np.random.Generator:
-    """The same, as numpy has them."""
+    """A generator of numpy, whose seed is drawn from the random numbers of the test."""
     return np.random.default_rng(rng.randrange(2**32))
 
 

@@ -6,7 +6,6 @@ import io
 import os
 import re
 from collections.abc import Sequence
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from browser import look_at, needs_browser
+from browser import assert_nothing_is_outside, look_at, needs_browser
 from command_line import refused, tool
 from pg_lookahead.fleet import html as fleet_html
 from pg_lookahead.fleet import terminal as fleet_terminal
@@ -365,34 +364,10 @@ def test_an_axis_has_ticks(low: float, high: float) -> None:
     assert len(found) >= 3 and all(low <= tick <= high for tick in found)
 
 
-class Outside(HTMLParser):
-    """What a page refers to."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.references: list[str] = []
-        self.names: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        for name, value in attrs:
-            if name in ("src", "href", "xlink:href", "action", "data", "poster", "srcset"):
-                self.references.append(value or "")
-            elif name == "id":
-                self.names.append(value or "")
-
-
 def test_nothing_is_outside_the_file(results: Path) -> None:
     text = page(journal.read(results))
-    found = Outside(text)
-    assert not found.tags & {"script", "iframe", "object", "embed", "img"}
-    assert all(reference.startswith("#") or reference == "data:," for reference in found.references)
+    assert_nothing_is_outside(text)
     assert text.count("'DejaVu Sans'") == text.count("'DejaVu Sans', Verdana, sans-serif") > 0
-    assert "@import" not in text and not re.search(r"url\((?!#)", text)
-    assert len(found.names) == len(set(found.names)), "two elements of one name"
-    assert {reference[1:] for reference in found.references if reference[:1] == "#"} <= set(found.names)
 
 
 # How a browser sees it

@@ -640,7 +640,7 @@ SAMPLES, SAMPLED_ROWS = 60, 150_000
 
 
 def at_most(covered: int, probability: float) -> float:
-    """The probability that so many of SAMPLES are covered, or fewer."""
+    """The probability that at most this number of SAMPLES are covered."""
     return sum(
         comb(SAMPLES, k) * probability**k * (1 - probability) ** (SAMPLES - k) for k in range(covered + 1)
     )

@@ -233,7 +233,7 @@ def test_many_scans_with_few_temporary_buffers(sides: Sides, order: str) -> None
         with side.session(FEW_BUFFERS, f"SET pg_lookahead.issue_order = {order}") as one:
             for n in (20, 60, 80, 84, 110):
                 seen += [outcome(one.conn, f"SELECT pg_temp.{f}({n})") for f in ("side_by_side", "nested")]
-            # so few that some are read ahead, so many that stock can just serve them, and more
+            # with 14 scans, pages are read ahead; 20 leave no room for that; stock can just serve 48, not always 52
             for n in (14, 20, 48, 52):
                 before = side.blocks_read_ahead()
                 seen += [outcome(one.conn, query) for query in (merged_scans(n), nested_scans(n))]

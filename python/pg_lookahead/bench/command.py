@@ -75,7 +75,7 @@ def bench(
     seconds: Annotated[
         float | None, option("Measure each cell for this time at most.", "N", min=0.1, max=86_400.0)
     ] = None,
-    rounds: Annotated[int | None, option("Take so many rounds of two pairs.", "N", min=1, max=1000)] = None,
+    rounds: Annotated[int | None, option("Take N rounds of two pairs.", "N", min=1, max=1000)] = None,
     precision: Annotated[
         float | None,
         option("End with so narrow an interval; 0: never.", "PERCENT", min=0.0, max=100.0),
