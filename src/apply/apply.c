@@ -47,15 +47,15 @@
 #define LONG_MESSAGE (64 * 1024)
 
 /*
- * More changes ahead bring nothing.  If all were looked up again, and found
- * cached, that would not be enough to end look-ahead.
+ * The most changes ahead; more bring nothing.  If all of them are looked up
+ * again, their pages are cached: that must not make the judge end look-ahead.
  */
 #define MAX_CHANGES 48
 
 /* The most changes that are handed out between two rounds. */
 #define ROUND 4
 
-/* With how many more changes of the kind is reckoned? */
+/* How many more changes of this kind are assumed to follow? */
 #define MORE_CHANGES 512
 
 typedef struct Message

@@ -71,7 +71,7 @@ ComingRowsPin(Relation table, BlockNumber block)
 	return buffer;
 }
 
-/* Do so, unless it is too early to look for a page again. */
+/* Pin and lock a page if it is cached, and may be looked for again already. */
 static Buffer
 coming_pin_cached(ComingRows *rows, BlockNumber block)
 {
@@ -181,10 +181,11 @@ coming_heap_restart(ComingRows *rows, HeapScanDesc scan)
 }
 
 /*
- * Is a page of a parallel scan another process's?  This one has pinned those
- * that it has asked for, so that their counts of pins are the same with one pin
- * more and without.  A page that is not there, or is still being read, may be
- * this process's.
+ * Does a page of a parallel scan belong to another process?  This process
+ * keeps the pages pinned that it has asked for.  A buffer counts each process
+ * once, however often it is pinned by that process; so another pin of ours
+ * changes the count only if the page belongs to others.  A page that is not
+ * there, or is still being read, may belong to this process.
  */
 static bool
 coming_is_of_others(const ComingRows *rows, BlockNumber block)

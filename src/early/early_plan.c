@@ -64,7 +64,10 @@ early_compares(const Plan *plan, int n, const AttrNumber *columns,
 	return true;
 }
 
-/* Ask that of a node whose columns and operators have names of this prefix. */
+/*
+ * early_compares() for a node whose members for columns and operators have
+ * this prefix.
+ */
 #define EARLY_COMPARES(Node, prefix) \
 	early_compares(plan, ((Node *) plan)->numCols, \
 				   ((Node *) plan)->prefix##ColIdx, \
@@ -102,7 +105,7 @@ early_operators(int n, const Oid *families)
 	return true;
 }
 
-/* Does a Memoize node compare its keys so? */
+/* Does a Memoize node compare its keys by the server's own functions? */
 static bool
 early_memoize(const Memoize *memoize)
 {
@@ -379,7 +382,7 @@ HarmlessPlanRefusal(PlanState *plan_state, bool scanned, bool settings_stay,
 		.params = *params,
 	};
 
-	/* what was done before the first row came needs no second thought */
+	/* what lies below the node has been executed as a whole already */
 	if (early_is_done(plan_state) && !scanned && plan_state->initPlan == NIL &&
 		plan_state->subPlan == NIL &&
 		early_exprs(plan_state->plan->targetlist, &search) &&

@@ -290,7 +290,7 @@ harmless_conversion(const CoerceViaIO *coercion, const Search *search)
 	if (harmless_has_one_text(from) && harmless_has_one_text(to))
 		return true;
 
-	/* a text search query may have nothing to search for: a notice tells */
+	/* to parse a text search query may print a notice */
 	return search->settings_stay && to != TSQUERYOID &&
 		(harmless_is_ordered(from) || harmless_is_enum(from)) &&
 		(harmless_is_ordered(to) || harmless_is_enum(to));

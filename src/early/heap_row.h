@@ -23,8 +23,8 @@ typedef enum HeapRowHow
 {
 	ROW_IS_VISIBLE,				/* its line pointer is that of a visible row */
 	ROW_BY_ITSELF,				/* it is visible as far as its hint bits tell */
-	ROW_OF_CHAIN				/* so is it, or one that follows it on the page,
-								 * as in an index */
+	ROW_OF_CHAIN				/* it, or a later version of it on the page, is
+								 * visible so: for an entry of an index */
 } HeapRowHow;
 
 /*

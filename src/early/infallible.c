@@ -15,7 +15,7 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
-/* Is a type compared by functions that have nothing to complain of? */
+/* Is a type compared by functions that never raise an error? */
 static bool
 infallible_type(Oid type)
 {
@@ -140,7 +140,7 @@ infallible_is_not(Node *node, void *context)
 				((ScalarArrayOpExpr *) node)->args);
 			break;
 		case T_Param:
-			/* a hook may have no value for it */
+			/* a hook that computes the value may raise an error */
 			infallible = ((Param *) node)->paramkind == PARAM_EXEC ||
 				(externs != NULL && externs->paramFetch == NULL &&
 				 externs->paramCompile == NULL);

@@ -94,10 +94,10 @@ keys_start_reads(KeysAhead *ahead)
 }
 
 /*
- * A row that is due needs several pages if there are several sources, so that
- * it takes part; and so does a row that is never behind another one.  Reads are
- * started for a few rows at a time: what may be in flight is to be all pages of
- * the next rows, and not one page each of many.
+ * The row that is due is left out if it needs one look-up only, which the
+ * server makes next, and if it has been looked up behind other rows before.
+ * Reads are started for a few rows at a time, so that those in flight are for
+ * all pages of the next rows, and not for one page each of many rows.
  */
 void
 KeysAheadRead(KeysAhead *ahead)

@@ -87,10 +87,10 @@ KeysAheadAt(const KeysAhead *ahead, int n)
 /* Add a copy of a row, for which there must be room. */
 extern RowKeys *KeysAheadAdd(KeysAhead *ahead, TupleTableSlot *slot);
 
-/* The row that was added last gets no entries, or it is not known which. */
+/* Look nothing up for the row that was added last. */
 extern void KeysAheadLeave(KeysAhead *ahead);
 
-/* A source has begun anew: the keys of the rows in the ring are not its. */
+/* A source has begun anew: forget its keys of the rows in the ring. */
 extern void KeysAheadForgetSource(KeysAhead *ahead, int source);
 
 /*
@@ -113,8 +113,8 @@ extern TupleTableSlot *KeysAheadNext(KeysAhead *ahead);
 extern TupleTableSlot *KeysAheadArrive(KeysAhead *ahead);
 
 /*
- * Let go of the oldest row; there must be one.  Either its turn will not come,
- * or it will (has_turn), and nothing can be counted of that.
+ * Let go of the oldest row; there must be one.  has_turn: its turn comes, but
+ * what the server does then cannot be counted; else its turn will not come.
  */
 extern void KeysAheadSkip(KeysAhead *ahead, bool has_turn);
 

@@ -137,7 +137,7 @@ ConstraintKeysSetIndex(ConstraintKeys *keys, Oid index)
 	if (index == keys->index)
 		return;
 	keys->index = index;
-	keys->seen_changes = 0;		/* never equal: it counts from one */
+	keys->seen_changes = 0;		/* no count is 0: they begin with 1 */
 }
 
 /* The place of a column among those that are looked up, or -1. */

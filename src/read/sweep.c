@@ -146,9 +146,10 @@ sweep_check_complete(Sweep *sweep, bool held_up)
 }
 
 /*
- * Begin a stream for the leg that is to be read now.  A stream asks for the
- * depth when it begins, and 0 makes its process read by itself; the setting
- * of a tablespace goes before ours, and the trial is then one of equals.
+ * Begin a stream for the leg that is to be read now.  A stream takes the
+ * number of reads in flight from the settings when it begins; 0 makes its
+ * process read by itself, as a shallow leg does.  A tablespace's own setting
+ * overrides this: then both kinds of legs of the trial are alike.
  */
 static void
 sweep_begin_stream(Sweep *sweep)

@@ -115,9 +115,9 @@ CountsNow(Relation rel)
 }
 
 /*
- * The hits that have been counted since then.  Where the relation has
- * statistics they tell, since other queries, called by an operator for one,
- * may have used buffers as well.
+ * The hits that have been counted since then.  The statistics of the relation
+ * are used if there are any: pgBufferUsage may also have the hits of other
+ * queries, which an operator has executed.
  */
 static inline int64
 HitsSince(Relation rel, const CountsBefore *before)
@@ -156,8 +156,9 @@ UncountSince(Relation rel, const CountsBefore *before)
 
 /*
  * Take back all accesses to shared buffers since then.  Only for our own
- * look-ups in catalogs, which a parallel worker has seen nothing of before: no
- * code has run that has counted anything else.
+ * look-ups in catalogs, during which no code has run that counts anything
+ * else. (In a parallel worker, whose catalog caches are empty at first, these
+ * look-ups read pages.)
  */
 static inline void
 UncountCatalogs(const BufferUsage *before)

@@ -42,7 +42,7 @@
 #include "read/window.h"
 #include "utils/rel.h"
 
-/* Turns may be off by a few, where entries came or went. */
+/* Turns may be wrong by this much: entries were added or removed meanwhile. */
 #define WINDOW_SLACK 64
 
 /* A wait of this many microseconds is a stall. */
@@ -151,8 +151,9 @@ WindowHasRoom(Window *window)
 		return true;
 
 	/*
-	 * One read more than may be in flight: the last one that may then has all
-	 * its blocks, not the first one only.
+	 * Append blocks for one read more than may be in flight.  Otherwise the
+	 * last read that may be in flight would be started when only its first
+	 * block is known.
 	 */
 	return window->untaken + window->to_start <= window->max_reads &&
 		(!PageReadsInBackground(window->rel) ||

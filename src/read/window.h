@@ -59,8 +59,9 @@ extern Window *WindowCreate(MemoryContext mcxt, Relation rel, int capacity,
 							WindowCounters *counters);
 
 /*
- * Is there room for a block?  If sorted, by capacity; else also by reads in
- * flight, beyond which the blocks of one read may wait.
+ * Is there room for a block?  The capacity bounds the blocks.  If the window
+ * is not sorted, max_reads also bounds them: besides the blocks of that many
+ * reads, there is room for those of one more, which has to wait.
  */
 extern bool WindowHasRoom(Window *window);
 

@@ -64,7 +64,10 @@
 /* Chunks of a large value that are fetched before it is looked further. */
 #define CHUNKS_PER_LOOK 16
 
-/* Reads that take less are not worth a trial where they save one of two. */
+/*
+ * If only one of two reads can be saved, a trial does not pay for reads that
+ * take less than this.
+ */
 #define ONE_OF_TWO_US 200
 
 /* How often the relations of a scan may turn out to be others. */
@@ -296,7 +299,7 @@ values_add(ValuesAhead *ahead, const ToastPointer *pointer)
 	}
 	*values_at(ahead, position) = (Value) {.pointer = *pointer};
 
-	/* what has begun behind it is found again, and passed over */
+	/* values behind it that have begun are passed over when they are met */
 	if ((int32) (ahead->next - position) > 0)
 		ahead->next = position;
 }

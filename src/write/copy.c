@@ -140,8 +140,8 @@ copy_is_of_batch(const CopyBatch *rows, HeapTupleHeader tuple)
 }
 
 /*
- * List the rows of "block" from an offset on.  begins: what the tuple at that
- * offset says of its writer is what all rows are to say.
+ * List the rows of "block" from an offset on.  begins: the batch begins with
+ * the tuple at that offset; its writer is that of all rows of the batch.
  */
 static void
 copy_list_page(CopyBatch *rows, OffsetNumber first, bool begins)
@@ -374,9 +374,9 @@ copy_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 	bool		result;
 
 	/*
-	 * Whoever else writes to the table below an exception block is left alone,
-	 * since COPY survives his error.  Nor is an entry new that is checked at
-	 * the end of the statement.
+	 * Leave other writers to the server.  They may be in a subtransaction with
+	 * an exception block, so that COPY goes on after their errors.  A deferred
+	 * check of uniqueness makes no new entry.
 	 */
 	if (copy == NULL || check == UNIQUE_CHECK_EXISTING ||
 		copy->subid != GetCurrentSubTransactionId())

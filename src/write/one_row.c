@@ -33,7 +33,7 @@
 #include "utils/rel.h"
 #include "write/write_node.h"
 
-/* With how many more rows of the kind is reckoned? */
+/* How many more rows of this kind are assumed to follow? */
 #define MORE_ROWS 64
 
 /* Fewer indexes are not looked up together. */
@@ -84,8 +84,9 @@ OneRowHasIndexes(Relation table)
 }
 
 /*
- * A process that has read no block since a statement that was not to be looked
- * at, of whatever table, looks at none.
+ * "quiet" is the count of blocks read at the last statement that was not to be
+ * looked at, whatever its table.  Until this process reads another block, no
+ * statement is looked at.
  */
 bool
 OneRowIsWatched(Relation table, CmdType operation)
@@ -214,7 +215,7 @@ one_row_look_up(WriteNode *node, Judge *judge, TupleTableSlot *row)
 	MemoryContextSwitchTo(old);
 }
 
-/* As WriteMisses(); not known of a row whose partition is not. */
+/* WriteMisses(), or -1 if the partition of the row is not known. */
 static int64
 one_row_misses(const WriteNode *node)
 {

@@ -30,7 +30,10 @@
 #include "write/index_keys.h"
 #include "write/write_node.h"
 
-/* Rows passed over in one look, and looks left out if one is futile. */
+/*
+ * How many rows one look passes over at most; and how many looks are left out
+ * after one that has found no row.
+ */
 #define ROWS_PER_LOOK 64
 #define LOOKS_WITHOUT_ROW 3
 
@@ -363,7 +366,7 @@ void
 UpdatedRowsRestart(UpdatedRows *rows)
 {
 	if (IsA(rows->child, NestLoopState))
-		rows->number = 0;		/* the next outer row, whatever was known */
+		rows->number = 0;		/* begin with the next outer row */
 	else
 		ComingRowsRestart(&rows->coming);
 }
