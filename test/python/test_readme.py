@@ -115,7 +115,8 @@ def test_what_was_not_measured_is_said() -> None:
     assert "has measured none" in figures.written(page("latency index_scan_random"), RUNS)
 
 
-def test_the_summary_ends_with_the_lowest_ratio() -> None:
+def test_the_summary_ends_with_the_lowest_ratios() -> None:
+    """The lowest one that is surely a loss, and the lowest of all."""
     chance = msgspec.structs.replace(result("direct", "6 rows", 0.6), interval=Interval(0.6, 0.2, 1.4, 20))
     weak = run(
         chance, result("direct", "8 rows", 0.1, pairs=2), result("direct", "7 rows", 2.0, cache="warm")
@@ -126,7 +127,8 @@ def test_the_summary_ends_with_the_lowest_ratio() -> None:
     lines = figures.summary({**RUNS, "latency": weak, "cached": run(cached)}).splitlines()
     assert "cached pages, random, 100 rows" in lines[2] and "**0.990" in lines[2]
     assert "lowest ratio" in lines[3] and "buffered" in lines[3] and "**0.800" in lines[3]
-    assert len(lines) == 4
+    assert "lowest of all" in lines[4] and "8 rows" in lines[4] and "**0.10*" in lines[4]
+    assert len(lines) == 5 and len(figures.summary(RUNS).splitlines()) == 3, "one cell has one row"
 
 
 def test_whole_benchmarks_have_sums_and_the_range_of_single_statements() -> None:
