@@ -305,7 +305,7 @@ class JoinCorpus(Corpus):
         return self.rng.choice((self.rng.randrange(12), self.rng.randrange(150)))
 
     def _few(self, name: str, rows: int) -> str:
-        """A condition that leaves about so many rows of an outer side."""
+        """A condition that leaves about this number of rows of an outer side."""
         rng, low = self.rng, self.rng.randrange(1, 300)
         return rng.choice(
             (f"{name}.id <= {rows}", f"{name}.id BETWEEN {low} AND {low + rows}", f"{name}.id % 7 = {low % 7} AND {name}.id < {rows * 7}",
@@ -321,7 +321,7 @@ class JoinCorpus(Corpus):
         )
 
     def outer(self, join: Join, rows: int, writing: Table | None = None) -> str:
-        """The outermost side, of about so many rows; adds itself to the join."""
+        """The outermost side, of about this number of rows; adds itself to the join."""
         rng, name = self.rng, self._name()
         table = self._side(join, writing)
         few = self._few("o", rows)
@@ -388,7 +388,7 @@ class JoinCorpus(Corpus):
         return text.format(x=x, y=y, v=self._v(), k=self.rng.choice((1, 3, 17, 40, 77, 100)))
 
     def join(self, sides: int | None = None, rows: int = 40, writing: Table | None = None) -> Join:
-        """A join of so many sides, semi joins and subplans not counted."""
+        """A join of this number of sides, semi joins and subplans not counted."""
         rng = self.rng
         sides = sides or rng.choice((1, 1, 2, 2, 2, 3, 3, 4))
         join = Join()
@@ -575,7 +575,7 @@ class JoinCorpus(Corpus):
         return case
 
     def joins_of(self, joins: int) -> Iterator[Case]:
-        """Cases that have at least so many joins together."""
+        """Cases that have at least this number of joins together."""
         until = self.joins + joins
         while self.joins < until:
             yield self.case()

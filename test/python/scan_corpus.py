@@ -341,7 +341,7 @@ class Corpus:
         return case
 
     def cases(self, statements: int) -> Iterator[Case]:
-        """Cases that have at least so many statements together."""
+        """Cases that have at least this number of statements together."""
         done = 0
         while done < statements:
             case = self.case()

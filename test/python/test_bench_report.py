@@ -148,7 +148,7 @@ def test_an_interrupted_run_keeps_what_was_measured(tmp_path: Path) -> None:
     assert run.repetitions == 12
     assert [(one.cell, one.verdict) for one in run.results] == [("done", "faster")]
     text = html.page_of(run)
-    assert "1 of its 20 cells are here" in text and "1 of 20 cells" in text and "1 of 20 measured" in text
+    assert "it has 1 of 20 cells" in text and "1 of 20 measured" in text
     with journal.Journal(path, goes_on=True) as again:
         assert again.run.repetitions == 0, "a cell that was not completed is measured anew"
     assert path.read_bytes() == b"".join(path.read_bytes().splitlines(keepends=True)[:2])
@@ -157,7 +157,7 @@ def test_an_interrupted_run_keeps_what_was_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("", "no line"),
+        ("", "no result"),
         ("not json\n{}\n", "line 1"),
         ('{"kind": "run"}\n', "line 1"),
         ('{"kind": "run", "version": "1", "options": {}, "planned": 1, "schema": 2}\n', "this version"),
@@ -344,14 +344,14 @@ def test_losses_are_as_clear_as_gains(results: Path) -> None:
     assert text.count('<tr class="gain">') == 8 and text.count('<tr class="loss">') == 2
     assert '<b class="gain">10.0</b>' in text and '<b class="loss">0.530</b>' in text
     assert "not cold" in text and "not attached" in text and "some processor" in text and "77" in text
-    assert "did not end" in text and "14 of its 20 cells" in text
+    assert "This run is incomplete" in text and "14 of 20 cells" in text
     assert "median of the pairs' ratios" in text
 
 
 def test_what_is_not_known_is_neither_a_gain_nor_a_loss() -> None:
     """Too few pairs are in no list, and are not drawn or told as slower."""
     text = page(run_of(result(server(), "a", "x", 0.7, pairs=3)))
-    assert "No cell is known to be slower" in text and "Of 1 cell nothing is known" in text
+    assert "No cell is known to be slower" in text and "1 cell is undecided" in text
     assert (
         "0.700 too few pairs" in text
         and "var(--loss)" not in text[text.index("<figure") : text.index("</figure")]
@@ -476,5 +476,5 @@ def test_a_section_of_a_report_without_rows_says_so(error: str) -> None:
     assert isinstance(console.file, io.StringIO)
     page = fleet_html.page_of(found, 5)
     for shown in (console.file.getvalue(), page):
-        assert ("Nothing that the report knows of should be set otherwise." in shown) == (not error)
+        assert ("The report knows of no setting to change." in shown) == (not error)
     assert ", 1 server." in page

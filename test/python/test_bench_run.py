@@ -301,7 +301,7 @@ def test_a_run_that_fails_at_its_start_leaves_no_file_and_takes_none_away(tmp_pa
 def test_a_full_disk_names_the_file_of_results(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     done = command_line.tool("bench", *SMALL, *ONE, "--json", "/dev/full")
-    assert "is there already" in done.stderr
+    assert "this file exists" in done.stderr
     journal = Journal(file)
     with command_line.no_file_longer_than(10), pytest.raises(ClusterError, match=r"run\.jsonl"):
         journal.write(End(seconds=1.0))

@@ -92,7 +92,7 @@ def test_nan_is_no_number(arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("program", ["/bin/true", "/bin/ls"])
 def test_a_program_that_is_no_pg_config_is_one_line(program: str) -> None:
-    assert f"{program} is no pg_config" in refused("bench", "--pg-config", program)
+    assert f"{program} is not a pg_config" in refused("bench", "--pg-config", program)
 
 
 def test_a_missing_directory_is_said_to_be_missing(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_demo_tells_what_reads_from_storage_take(monkeypatch: pytest.MonkeyPatch
         # The cache was cold, for either.
         assert stock.reads and ours.reads and ours.read_bytes > 0.5 * stock.read_bytes
         assert one.cell in done.stdout
-    assert "above 1 look-ahead is faster" in done.stdout and str(file) in done.stderr
+    assert "above 1, look-ahead is faster" in done.stdout and str(file) in done.stderr
     assert "pg_lookahead try" in done.stdout.splitlines()[-1]
 
 

@@ -128,7 +128,7 @@ NESTED = "[" * 100_000
     [
         (("report", "--since"), f'{{"tool": "1", "at": "", "x": {NESTED}', "not a file of report --json"),
         (("bench", "--resume"), f'{{"kind": "run", "x": {NESTED}\n', "not a line of bench --json"),
-        (("bench", "--resume"), '{"rows": "many"}', "none of this version of the tool"),
+        (("bench", "--resume"), '{"rows": "many"}', "this version of the tool does not know"),
         (("bench", "--resume"), '{"scenario": ["gone"]}', "has no scenario gone"),
     ],
 )

@@ -34,7 +34,7 @@ def mount() -> Iterator[Mount]:
 
 
 def read_at_once(path: Path, count: int) -> float:
-    """Seconds for so many direct reads that begin together."""
+    """Seconds for this number of direct reads that begin together."""
     file = os.open(path, os.O_RDONLY | os.O_DIRECT)
 
     def read(block: int) -> None:

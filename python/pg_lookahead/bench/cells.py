@@ -142,7 +142,7 @@ class VacuumCell(Cell):
     """A comparison of VACUUMs.
 
     method: the index's access method
-    one_in: one row in so many is dead; 0: none"""
+    one_in: one row in this number is dead; 0: none"""
 
     method: str
     one_in: int

@@ -134,7 +134,7 @@ def demo(
         given |= {"rows": (options.FEWEST_ROWS,), "seconds": 5.0, "rounds": 1}
     _measure(options.choose({k: v for k, v in given.items() if v is not None}, "demo"), json=json)
     if json != Path("-"):
-        print("Stock and look-ahead gave the same rows.  Your own: pg_lookahead try (docs/try.md)")
+        print("Stock and look-ahead gave the same rows.  Your own statements: pg_lookahead try (docs/try.md)")
 
 
 def _added() -> tuple[float, ...] | None:
@@ -189,7 +189,7 @@ def _measure(
     except BaseException:
         if measured is not None and measured.results:
             terminal.show(words.output(), measured)
-            print(f"To go on: pg_lookahead bench --resume {shlex.quote(str(path))}", file=sys.stderr)
+            print(f"To continue: pg_lookahead bench --resume {shlex.quote(str(path))}", file=sys.stderr)
         elif measured is not None and resume is None:
             path.unlink(missing_ok=True)  # nothing is lost with it
         raise
@@ -209,7 +209,7 @@ def _place(json: Path | None) -> Path:
     """Return a new file for the results: that of --json, or one in the user's own directory of such."""
     if json is not None and json != Path("-"):
         if json.exists():
-            raise ClusterError(f"--json {json}: is there already; name another file, or --resume it")
+            raise ClusterError(f"--json {json}: this file exists; name another one, or --resume it")
         files.check_writable("--json", json)
         return json
     try:

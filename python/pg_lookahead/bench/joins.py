@@ -19,7 +19,7 @@ _NESTED_LOOPS = (
     " SET enable_memoize = off; SET random_page_cost = 1"
 )
 _COLD_ROWS = 150
-"""A cold sample must have read a block for each so many outer rows, at least."""
+"""A cold sample must have read at least one block for each group of this number of outer rows."""
 
 _COLD_ROWS_IN_KEY_ORDER = 4
 """The same for orders, besides all blocks of ``o``: their lines are so far apart that most need a read."""

@@ -126,7 +126,7 @@ def again(kept: dict[str, Any]) -> Options:
     try:
         found = msgspec.convert(kept, Options)
     except msgspec.ValidationError as error:
-        raise ClusterError(f"--resume: its options are none of this version of the tool: {error}") from None
+        raise ClusterError(f"--resume: this version of the tool does not know its options: {error}") from None
     unknown = [name for name in found.scenario if name not in scenarios.NAMES]
     if unknown:
         raise ClusterError(f"--resume: this version of the tool has no scenario {unknown[0]}")
@@ -137,7 +137,7 @@ def choose(given: dict[str, Any], suite: str) -> Options:
     """Return a suite's options, overridden by those given; ClusterError, one line, if they contradict."""
     chosen = Options(**{**SUITES[suite], **given})
     if chosen.max_reads and chosen.latency == (None,):
-        raise ClusterError("--max-reads goes with --latency, whose mount keeps the limit (--latency 0)")
+        raise ClusterError("--max-reads needs --latency, whose file system keeps the limit (--latency 0)")
     names = [
         cell.name
         for name in chosen.scenario

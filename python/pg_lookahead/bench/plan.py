@@ -40,7 +40,7 @@ def wanted_tables(todo: Iterable[Cell]) -> tuple[set[str], set[str]]:
 
 
 def disk_bytes(options: Options, rows: int) -> int:
-    """Return the most bytes that a run takes on disk, with tables of so many rows."""
+    """Return the most bytes that a run takes on disk, with tables of this number of rows."""
     names = [name for cell in all_cells(options, rows) for name in cell.tables]
     return tables.disk_bytes(names, rows) + 2 * 10**8
 
@@ -118,5 +118,5 @@ def chosen(options: Options, able_to: set[str], server: Server, *, first: bool) 
 
 
 def loading_seconds(rows: int, names: set[str]) -> float:
-    """Return how many seconds it is expected to take to load the tables named, for a run of so many rows."""
+    """Return how many seconds the loading of these tables is expected to take, in a run of this many rows."""
     return rows / 1e6 * sum(tables.COSTS[name][1] for name in names)

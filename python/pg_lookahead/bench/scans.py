@@ -36,7 +36,7 @@ GOLDEN = 0.6180339887
 """Steps of this part of a circle come nowhere near each other for long."""
 
 _MOST_WARMED = 100_000
-"""A new session first executes its sample untimed, but with no more than so many rows of a scan:
+"""A new session first executes its sample untimed, but with at most this number of rows of a scan:
 for catalogs, plans, code, and the process's page tables."""
 
 

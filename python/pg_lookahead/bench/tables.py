@@ -255,12 +255,12 @@ def joins(start: str = "start", n: str = "n") -> dict[str, str]:
 
 
 def parents(rows: int) -> int:
-    """Return how many rows each of the tables ``f`` and ``f1`` .. has if ``t`` has so many."""
+    """Return how many rows each of the tables ``f`` and ``f1`` .. has if ``t`` has this number."""
     return rows // 4
 
 
 def outer_rows(rows: int) -> int:
-    """Return how many rows table ``o`` has if ``t`` has so many."""
+    """Return how many rows table ``o`` has if ``t`` has this number."""
     return rows // 2
 
 

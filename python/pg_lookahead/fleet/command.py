@@ -162,7 +162,7 @@ def _services(path: Path | None) -> list[collect.Target]:
     option = f"--service-file {path}"
     found = _sections(files.read(path, "--service-file"), option)
     if not found:
-        raise ClusterError(f"{option}: no service is in it")
+        raise ClusterError(f"{option}: this file has no services")
     targets = []
     for name, values in found.items():
         try:

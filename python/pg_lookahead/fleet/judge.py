@@ -70,7 +70,7 @@ def served(relation: Relation, server: Server) -> str:
         return "no: no plain index scan fetched rows"
     each = relation.index_rows / max(relation.scans, 1)
     if each < _FEW_ROWS:
-        return f"no: about {each:.2g} row a scan; as inner side of a nested loop, perhaps"
+        return f"no: about {each:.2g} row a scan; in a nested loop it may be served"
     return f"yes: {words.number(each)} rows a scan"
 
 

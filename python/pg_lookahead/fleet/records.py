@@ -198,7 +198,7 @@ class Server(msgspec.Struct, eq=False):
 
 
 class Depth(msgspec.Struct):
-    """Random reads of one block with so many in flight: their rate, and how long each took."""
+    """Random reads of one block at a depth (the number in flight): their rate, and how long each took."""
 
     depth: int
     reads_a_second: float

@@ -14,11 +14,11 @@ from . import judge
 from .records import Advice, Change, Database, Index, Relation, Report, Server, Statement
 
 _NOTHING = {
-    "What gains": "No statement is known that waits for reads which could begin earlier.",
-    "What loses": "Nothing is known that look-ahead harms.  --since compares with an earlier report,"
-    " and --log reads the plans of auto_explain.",
-    "What to set": "Nothing that the report knows of should be set otherwise.",
-    "What to rebuild": "No index is known that a rebuild would surely make smaller.",
+    "What gains": "The report knows of no statement that could gain.",
+    "What loses": "The report knows of nothing that look-ahead harms.  --since compares with an earlier"
+    " report, and --log reads the plans of auto_explain.",
+    "What to set": "The report knows of no setting to change.",
+    "What to rebuild": "The report knows of no index that a rebuild would surely make smaller.",
 }
 
 
@@ -35,8 +35,9 @@ def nothing(report: Report) -> dict[str, str]:
     if report.log:
         count = len(report.logged)
         found["What loses"] = (
-            f"Nothing is known that look-ahead harms; of {count} statement{'s' * (count != 1)} whose plans"
-            f" are in {report.log}, none read much for nothing.  --since compares with an earlier report."
+            f"The report knows of nothing that look-ahead harms; of {count} statement{'s' * (count != 1)}"
+            f" whose plans are in {report.log}, none read much for nothing.  --since compares with an"
+            " earlier report."
         )
     return found
 
@@ -248,7 +249,7 @@ def statements(report: Report, limit: int) -> Table:
     found = sorted(found, key=lambda one: (-one[1].read_seconds, -one[1].blocks_read))[:limit]
     most = max((one.read_seconds for _, one in found), default=0.0)
     return _table(
-        "Statements most likely to gain: at most by this ratio, if their reads took no time at all",
+        'Statements most likely to gain; "at most" is their ratio if reads took no time',
         found,
         ("statement", lambda _, one: textwrap.shorten(one.query, 160, placeholder=" …")),
         ("~database", lambda server, one: f"{one.database} on {server.name}"),
@@ -268,7 +269,7 @@ def harmed(report: Report, limit: int) -> Table:
     found = report.losses[:limit]
     commands = list(dict.fromkeys(one.command for one in found))
     return _table(
-        "What look-ahead may harm: by reads for nothing, or by more time or reads a call than before",
+        "What look-ahead may harm: reads for nothing, or more time or more reads a call than before",
         [(one,) for one in found],
         ("statement", lambda one: textwrap.shorten(one.what, 160, placeholder=" …")),
         ("~where", lambda one: one.place),
@@ -357,7 +358,7 @@ def rebuild(report: Report, limit: int) -> list[Table]:
                 "#from, to",
                 lambda s, d, one: f"{words.size(one.gain_low)} to {words.size(one.gain_high or 0)}",
             ),
-            ("#of it", lambda s, d, one: f"{one.gain_percent or 0:.0f} %"),
+            ("#share", lambda s, d, one: f"{one.gain_percent or 0:.0f} %"),
             ("then", lambda s, d, one: judge.refills(one)),
             ("~command", lambda s, d, one: Cell(one.command, code=True)),
             commands=commands,

@@ -36,7 +36,7 @@ def show(console: Console, report: Report, limit: int) -> None:
             if table.rows:
                 _show(console, table)
     if report.interrupted:
-        console.print("\nThe report was interrupted: this is what there was.")
+        console.print("\nThe report was interrupted, and is incomplete.")
 
 
 def _show(console: Console, table: tables.Table) -> None:

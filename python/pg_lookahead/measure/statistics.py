@@ -1,7 +1,7 @@
 """What may be concluded from times, and when to stop measuring.  Pure functions.
 
 A pair is one time of stock and one of look-ahead, taken one right after the other.  Its ratio is
-stock's time to look-ahead's: **above 1 look-ahead is faster**.  The figure is the median of the
+stock's time divided by look-ahead's: **above 1, look-ahead is faster**.  The figure is the median of the
 pairs' ratios.  A machine whose neighbours take its memory's bandwidth is half as fast for seconds,
 now and then: that meets both of a pair, and is no part of their ratio.  The interval comes from the
 percentile bootstrap of the pairs (scipy.stats.bootstrap).

@@ -106,4 +106,4 @@ class Caches:
             return f"{said}; the server reads with direct I/O, so that no other cache has them."
         if self._how:
             return f"{said}, and from the operating system's cache ({self._how})."
-        return f"{said}; what the operating system has cached of them stays cached (not local, or no right)."
+        return f"{said}, but not from the operating system's cache, which is not reached from here."

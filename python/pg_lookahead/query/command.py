@@ -28,7 +28,7 @@ from .trial import Trial
 
 _NULL = "\\N"
 _PART = 2 / 3
-"""Of --time, for the statement as it is; the rest is for settings."""
+"""The part of --time for the unchanged statement; the rest is for settings."""
 
 _WRITES = (
     "pg_lookahead: --write executes the statement and rolls it back, each time.  A rollback does not undo"
@@ -107,16 +107,16 @@ def try_(
     text = _statement(statement, file, queryid, dsn)
     if json is not None and json != Path("-"):
         if json.exists():
-            raise ClusterError(f"--json {json}: is there already; name another file")
+            raise ClusterError(f"--json {json}: this file exists; name another one")
         files.check_writable("--json", json)
     if plan is not None:
         files.check_writable("--plan", plan, json, file)
     if explain_only and (plan is not None or fail_below is not None):
-        raise ClusterError("--explain-only executes nothing, so it goes with neither --plan nor --fail-below")
+        raise ClusterError("--explain-only executes nothing, so leave out --plan and --fail-below")
     if cold and warm:
         raise ClusterError("--cold and --warm exclude each other")
     if drop_caches and not cold:
-        raise ClusterError("--drop-caches goes with --cold")
+        raise ClusterError("--drop-caches needs --cold")
     parameters = [None if value == _NULL else value for value in param or ()]
     if write and not explain_only:
         print(_WRITES, file=sys.stderr)

@@ -24,7 +24,7 @@ from .session import Cancelled, Session
 _ROUNDS = 200
 _ROUNDS_OF_A_CHANGE = 8
 _PATIENCE = 5.0
-"""An execution with a changed setting may take so many times as long as one without look-ahead."""
+"""How many times as long as without look-ahead an execution with a changed setting may take."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,8 +93,8 @@ def verdict(trial: Trial) -> str:
     faster = f"{words.ratio(found.ratio)} times as fast"
     if found.verdict is Verdict.TOO_FEW:
         pairs = "1 pair" if found.pairs == 1 else f"{found.pairs} pairs"
-        few = f"By {pairs} only, which prove little, this statement is {faster} with look-ahead"
-        return f"{few}{times}{idle}."
+        few = f"with only {pairs}, which prove{'s' * (found.pairs == 1)} little, this statement is {faster}"
+        return f"With look-ahead, {few}{times}{idle}."
     if found.verdict is Verdict.FASTER:
         return f"Look-ahead makes this statement {faster}{times}{idle}."
     if found.verdict is Verdict.SLOWER:
@@ -186,9 +186,9 @@ def _lost_by(trial: Trial, switches: Sequence[str], user: str) -> str:
     if not worst or trial.interval is None or without[worst].low <= trial.interval.ratio:
         return ""
     node = max((one for one in parts.parts(trial.nodes) if one.setting == worst), key=lambda one: one.read)
-    vain = f", {words.number(node.unused)} of them for nothing" if node.unused else ""
+    vain = f", and {words.number(node.unused)} of them for nothing" if node.unused else ""
     return (
-        f"It lost most by {worst}, which read {words.number(node.read)} blocks ahead{vain} for {node.node};"
+        f"It lost most by {worst}, which read {words.number(node.read)} blocks ahead for {node.node}{vain};"
         f" without that part the ratio is {words.ratio(without[worst].ratio)}.  To switch it off:"
         f" ALTER ROLE {user} SET {worst} = off;"
     )

@@ -14,7 +14,9 @@ from . import plan
 from .trial import Trial
 
 _INDENT = 2
-_TRIED = "Settings tried, with look-ahead; their ratio is to the statement as it is, without:"
+_TRIED = (
+    "Settings tried with look-ahead; each ratio compares with the unchanged statement without look-ahead:"
+)
 
 
 def show(console: Console, trial: Trial) -> None:
@@ -58,7 +60,7 @@ def _sides(trial: Trial) -> list[str]:
     assert trial.interval is not None
     both = trial.variants[STOCK], trial.variants[OURS]
     rows = [("", "off", "on"), *((name, *map(show, both)) for name, show in _ROWS)]
-    rows += [("for nothing", "", words.number(trial.unused))] if trial.unused else []
+    rows += [("blocks unused", "", words.number(trial.unused))] if trial.unused else []
     sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join((name.ljust(sizes[0]), off.rjust(sizes[1]), on.rjust(sizes[2])))

@@ -61,5 +61,5 @@ def read(path: Path, option: str = "") -> Run:
         if number == 1 and not (run.sessions and run.sessions[0].schema == SCHEMA):
             raise ClusterError(f"{name}: not a file of bench --json of this version of the tool")
     if not run.sessions:
-        raise ClusterError(f"{name}: no line of bench --json is in it")
+        raise ClusterError(f"{name}: no result of bench --json is in it")
     return run

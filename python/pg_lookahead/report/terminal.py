@@ -23,12 +23,9 @@ from ..measure.statistics import Interval, Verdict
 from . import words
 from .record import Identity, Result, Run, Summary
 
-RATIO = (
-    "Ratio: stock's time to look-ahead's, the median of pairs taken side by side;"
-    " above 1 look-ahead is faster."
-)
+RATIO = "Ratio: stock's time divided by look-ahead's, the median of pairs; above 1, look-ahead is faster."
 DISTURBED = (
-    f"Pairs during which others had the processor for more than {statistics.STOLEN:.0%} of the time"
+    f"Pairs during which other programs had the processor for more than {statistics.STOLEN:.0%} of the time"
     f" are left out, unless fewer than {statistics.FEWEST_UNDISTURBED} remain."
 )
 
@@ -174,9 +171,7 @@ def show(console: Console, run: Run) -> None:
     for note in notes:
         words.paragraph(console, note)
     if len(run.results) < run.planned:
-        words.paragraph(
-            console, f"{len(run.results)} of {run.planned} cells; the run has not come to its end."
-        )
+        words.paragraph(console, f"{len(run.results)} of {run.planned} cells; the run is incomplete.")
 
 
 class Progress(ExitStack):
@@ -203,7 +198,7 @@ class Progress(ExitStack):
             self._line(text)
 
     def planned(self, cells: int, each: float, loading: float) -> None:
-        """So many cells will be measured: seconds for each, at most, and for all loading."""
+        """The number of cells that will be measured; seconds for each, at most, and for all loading."""
         self._cells, self._each = cells, each
         most = words.minutes(cells * each + loading)
         words.paragraph(self._console, f"{cells} cells: at most about {most} (Ctrl-C ends it)")

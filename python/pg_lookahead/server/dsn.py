@@ -67,7 +67,7 @@ def connect(dsn: str, program: str) -> psycopg.Connection[Any]:
     if pid != conn.info.backend_pid:
         conn.close()
         raise ClusterError(
-            "--dsn: a connection pooler answers there, which may give each transaction another session of the"
+            "--dsn: this is a connection pooler, which may run each transaction in another session of the"
             " server; name the server itself"
         )
     return conn

@@ -41,7 +41,7 @@ def server_user() -> pwd.struct_passwd | None:
         if entry.pw_uid != 0:
             return entry
     raise ClusterError(
-        f"no user {wanted or 'postgres or nobody'} to run PostgreSQL as, which refuses root",
+        f"PostgreSQL refuses to run as root, and there is no user {wanted or 'postgres or nobody'}",
         hint="Set PG_LOOKAHEAD_USER to an ordinary user.",
     )
 

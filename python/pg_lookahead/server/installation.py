@@ -66,7 +66,7 @@ class Installation:
             raise ClusterError(f"cannot ask {pg_config} about its server: {error.strerror}") from None
         match = re.fullmatch(r"(.+)\n(.+)\n(PostgreSQL (\d+).*)\n", answer.stdout)
         if match is None:
-            raise ClusterError(f"{pg_config} is no pg_config: it does not tell of a PostgreSQL server")
+            raise ClusterError(f"{pg_config} is not a pg_config: it names no PostgreSQL server")
         bindir, sharedir, version, major = match.groups()
         if int(major) < OLDEST:
             raise ClusterError(f"{pg_config} is of {version}; PostgreSQL {OLDEST} or later is needed")

@@ -6,7 +6,7 @@ factor, log-normal with mean 1), reads are consumed in their order, as a scan do
 starts when read i - depth has been consumed, so a slow read holds up others.
 
 A model measured by --calibrate has, instead of one latency, a table of it by depth: how long a
-read takes when so many are in flight, which is what a real device's queues do to it.
+read takes when this number is in flight, which is what a real device's queues do to it.
 """
 
 from __future__ import annotations
