@@ -84,6 +84,20 @@ def test_a_file_calls_those_that_are_listed_below_it(room: str) -> None:
     assert not wrong
 
 
+def test_the_behaviours_of_contributing_are_where_it_says() -> None:
+    """The files of code exist, and the tests; a pattern names at least one of them."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text[text.index("| behaviour |") : text.index("\n## Commits")]
+    named = re.findall(r"`([^` ]+)`", table)
+    places = {
+        one: [*ROOT.glob(one), *(ROOT / "test").glob(f"*/{one}")] for one in named if "." in one or "/" in one
+    }
+    assert len(table.strip().splitlines()) == 12 and [one for one, found in places.items() if not found] == []
+    tests = "".join(file.read_text() for file in (ROOT / "test" / "python").glob("test_*.py"))
+    functions = [one for one in named if one.startswith("test_") and one not in places]
+    assert functions and all(re.search(rf"^def {one.replace('*', '')}", tests, re.M) for one in functions)
+
+
 STATIC = re.compile(r"^(?:pg_noreturn )?static [\w \t*]+\n(\w+)\(", re.M)
 
 
