@@ -20,12 +20,12 @@ from command_line import refused, tool
 from pg_lookahead.bench import (
     cells,
     command,
-    documents,
     options,
     queries,
     scans,
     scenarios,
     settings,
+    shapes,
     subjects,
     tables,
     tpch,
@@ -45,7 +45,6 @@ from pg_lookahead.report.record import OURS, STOCK, Identity, Result, Server, in
 from pg_lookahead.server import environment
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
-from pg_lookahead.server.target import Target
 from queries import fetch, fetch_row
 
 ROWS = 50_000
@@ -288,7 +287,7 @@ def test_settings_of_a_server() -> None:
 
 
 def test_suites_hold_what_is_not_given() -> None:
-    assert not {"tpch", "web"}.intersection(options.choose({}, "default").scenario)
+    assert not {"tpch", "web", "shapes"}.intersection(options.choose({}, "default").scenario)
     demo = options.choose({"rows": (200_000,)}, "demo")
     assert demo.cache == ("cold",) and demo.rows == (200_000,) and demo.io == ("buffered",)
 
@@ -304,7 +303,7 @@ def test_demo_is_buffered_with_the_servers_settings_and_those_advised() -> None:
 
 
 @pytest.fixture(scope="module")
-def loaded() -> Iterator[Target]:
+def loaded() -> Iterator[Cluster]:
     settings = {
         "autovacuum": False,
         "track_io_timing": True,
@@ -314,12 +313,12 @@ def loaded() -> Iterator[Target]:
     with Cluster(name="loaded", settings=settings) as cluster:
         with cluster.connect() as conn:
             conn.execute("CREATE EXTENSION pg_lookahead")
-            tables.load(conn, ["t", "o", "c", "d", "doc", "large"], ROWS, 1, lambda text: None)
-        yield Target(cluster)
+            tables.load(conn, ["t", "o", "c", "d", "w5", "doc", "large"], ROWS, 1, lambda text: None)
+        yield cluster
 
 
-def test_the_table(loaded: Target) -> None:
-    with loaded.connect() as conn:
+def test_the_table(loaded: Cluster) -> None:
+    with loaded.session() as conn:
         row = fetch_row(
             conn,
             "SELECT count(*), count(DISTINCT seq), count(DISTINCT per), count(DISTINCT rnd),"
@@ -336,7 +335,7 @@ def context(seconds: float = 0.01) -> Context:
     return Context(rows=ROWS, seed="1", seconds=seconds)
 
 
-def scan(loaded: Target, cell: ScanCell, seconds: float = 0.01) -> scans.Scan:
+def scan(loaded: Cluster, cell: ScanCell, seconds: float = 0.01) -> scans.Scan:
     return scans.Scan(loaded, cell, context(seconds))
 
 
@@ -350,7 +349,7 @@ COLD = scan_cell("index_scan_random", 0)
 WARM = scan_cell("index_scan_random", 1)
 
 
-def test_cold_is_cold_and_warm_is_warm(loaded: Target) -> None:
+def test_cold_is_cold_and_warm_is_warm(loaded: Cluster) -> None:
     # Whether look-ahead starts is for the policy to say, and storage may be fast here.
     with scan(loaded, replace(COLD, ahead=False)) as cold:
         cold.prepare()
@@ -365,7 +364,7 @@ def test_cold_is_cold_and_warm_is_warm(loaded: Target) -> None:
             assert warm.sample(ours, 0)[0].reads == 0
 
 
-def test_a_warm_run_is_not_called_cold(loaded: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_run_is_not_called_cold(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     with scan(loaded, replace(COLD, ahead=False)) as cold:
         cold.prepare()
         cold.sample(False, 0)  # this reads the catalogs, too
@@ -374,16 +373,16 @@ def test_a_warm_run_is_not_called_cold(loaded: Target, monkeypatch: pytest.Monke
             cold.sample(False, 0)
 
 
-def test_a_cold_run_is_not_called_warm(loaded: Target) -> None:
+def test_a_cold_run_is_not_called_warm(loaded: Cluster) -> None:
     with scan(loaded, WARM) as warm:
         warm.prepare()
         warm.ready(False, 0)
-        loaded.evict(warm.conn, [tables.TABLE])
+        loaded.evict(warm.conn, tables.TABLE)
         with pytest.raises(subjects.Refused, match="not warm"):
             warm.sample(False, 0)
 
 
-def test_look_ahead_that_did_not_run_is_refused(loaded: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_look_ahead_that_did_not_run_is_refused(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     with scan(loaded, replace(COLD, ours={**OFF, "pg_lookahead.max_distance": "7"})) as cold:
         cold.prepare()
         with pytest.raises(subjects.Refused, match="no block was read ahead"):
@@ -391,7 +390,7 @@ def test_look_ahead_that_did_not_run_is_refused(loaded: Target, monkeypatch: pyt
 
 
 @pytest.mark.within_scans
-def test_stock_that_looks_ahead_is_refused(loaded: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stock_that_looks_ahead_is_refused(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     forced = {"pg_lookahead.enabled": "on", "pg_lookahead.debug_force": "on"}
     monkeypatch.setattr(scans, "OFF", forced)
     with scan(loaded, COLD) as cold:
@@ -400,7 +399,7 @@ def test_stock_that_looks_ahead_is_refused(loaded: Target, monkeypatch: pytest.M
             cold.sample(False, 0)
 
 
-def test_other_rows_are_refused(loaded: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_rows_are_refused(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     with scan(loaded, WARM) as warm:
         monkeypatch.setattr(
             warm, "_query", lambda start, n: f"SELECT pad FROM lookahead_bench.t LIMIT {n} - 1"
@@ -410,8 +409,8 @@ def test_other_rows_are_refused(loaded: Target, monkeypatch: pytest.MonkeyPatch)
             warm.prepare()
 
 
-def test_another_plan_is_refused(loaded: Target) -> None:
-    with loaded.connect() as conn:
+def test_another_plan_is_refused(loaded: Cluster) -> None:
+    with loaded.session() as conn:
         conn.execute("ALTER INDEX lookahead_bench.t_per RENAME TO t_hidden")
         try:
             with (
@@ -424,7 +423,7 @@ def test_another_plan_is_refused(loaded: Target) -> None:
 
 
 @pytest.mark.within_scans
-def test_each_repetition_tells_whose_code_ran(loaded: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_repetition_tells_whose_code_ran(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though of cached pages nothing is read ahead."""
     with scan(loaded, WARM) as warm:
         warm.prepare()
@@ -450,7 +449,7 @@ def processes(scan: scans.Scan) -> set[int]:
 @pytest.mark.parametrize("same", [False, True])
 @pytest.mark.parametrize(("scenario", "number"), [("index_scan_full", 0), ("index_scan_clients", 1)])
 def test_each_warm_pair_has_sessions_of_its_own(
-    loaded: Target, scenario: str, number: int, same: bool
+    loaded: Cluster, scenario: str, number: int, same: bool
 ) -> None:
     """Of stock, which is both sides of some cells, without the library."""
     cell = scan_cell(scenario, number)
@@ -471,9 +470,9 @@ def test_each_warm_pair_has_sessions_of_its_own(
 
 
 @pytest.mark.within_scans
-def test_a_server_that_loads_the_library_for_all(loaded: Target) -> None:
+def test_a_server_that_loads_the_library_for_all(loaded: Cluster) -> None:
     """Of one's own: stock cannot be without, and that is said."""
-    with loaded.cluster.connect() as conn:
+    with loaded.connect() as conn:
         conn.execute("ALTER ROLE postgres SET session_preload_libraries = pg_lookahead")
         try:
             with scan(loaded, WARM) as warm:
@@ -486,7 +485,7 @@ def test_a_server_that_loads_the_library_for_all(loaded: Target) -> None:
 
 
 @pytest.mark.within_scans
-def test_what_look_ahead_leaves_to_the_server_is_said(loaded: Target) -> None:
+def test_what_look_ahead_leaves_to_the_server_is_said(loaded: Cluster) -> None:
     none = {"pg_lookahead.enabled": "on", "pg_lookahead.max_distance": "0"}
     with scan(loaded, replace(WARM, ours=none)) as left:
         left.prepare()
@@ -496,7 +495,7 @@ def test_what_look_ahead_leaves_to_the_server_is_said(loaded: Target) -> None:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_clients_at_once(loaded: Target, number: int) -> None:
+def test_clients_at_once(loaded: Cluster, number: int) -> None:
     cell = scan_cell("index_scan_clients", number)
     assert cell.clients == 4
     cell = replace(cell, ahead=False)
@@ -508,7 +507,7 @@ def test_clients_at_once(loaded: Target, number: int) -> None:
             assert (sample.blocks_read > 0) == (cell.cache == "cold")
 
 
-def join(loaded: Target, scenario: str, **changed: Any) -> Join:
+def join(loaded: Cluster, scenario: str, **changed: Any) -> Join:
     (cell,) = scenarios.cells(scenario, Size(ROWS, True))
     assert isinstance(cell, JoinCell)
     return Join(loaded, replace(cell, **changed), context())
@@ -523,7 +522,7 @@ IN_KEY_ORDER = {
 
 @pytest.mark.within_scans
 @pytest.mark.parametrize("scenario", IN_KEY_ORDER)
-def test_joins_in_key_order_are_what_their_names_say(loaded: Target, scenario: str) -> None:
+def test_joins_in_key_order_are_what_their_names_say(loaded: Cluster, scenario: str) -> None:
     with join(loaded, scenario) as found:
         assert found.cell.outer == IN_KEY_ORDER[scenario] and found.cell.cache == "cold"
         found.prepare()
@@ -543,7 +542,7 @@ def test_joins_in_key_order_are_what_their_names_say(loaded: Target, scenario: s
         assert places == sorted(places) and places[0] < found.cell.n / 10 and places[-1] > 0.9 * found.cell.n
 
 
-def test_orders_by_another_plan_are_refused(loaded: Target) -> None:
+def test_orders_by_another_plan_are_refused(loaded: Cluster) -> None:
     for planner, plan in (
         ("", "Nested Loop, Nested Loop"),
         ("SET enable_hashjoin = on; SET enable_nestloop = off", None),
@@ -567,7 +566,7 @@ def test_all_sizes_of_the_shapes_that_lose_on_fast_storage() -> None:
     }
 
 
-def statement(loaded: Target, scenario: str, number: int = 0) -> Statement:
+def statement(loaded: Cluster, scenario: str, number: int = 0) -> Statement:
     cell = scenarios.cells(scenario, Size(ROWS, True))[number]
     assert isinstance(cell, cells.StatementCell)
     return Statement(loaded, cell, context())
@@ -575,7 +574,7 @@ def statement(loaded: Target, scenario: str, number: int = 0) -> Statement:
 
 @pytest.mark.parametrize("scenario", ["pgstatindex", "pgstathashindex"])
 @pytest.mark.parametrize("number", [0, 1])
-def test_diagnostics(loaded: Target, scenario: str, number: int) -> None:
+def test_diagnostics(loaded: Cluster, scenario: str, number: int) -> None:
     with statement(loaded, scenario, number) as diagnostic:
         diagnostic.prepare()
         samples = [diagnostic.sample(ours, 0)[0] for ours in (False, True)]
@@ -590,7 +589,7 @@ def test_diagnostics(loaded: Target, scenario: str, number: int) -> None:
             assert samples[1].reads <= samples[0].reads
 
 
-def test_a_function_that_was_not_called_is_refused(loaded: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_was_not_called_is_refused(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     with statement(loaded, "pgstatindex") as diagnostic:
         diagnostic.prepare()
         ours = replace(diagnostic.cell.ours, query=diagnostic.cell.stock.query)
@@ -599,7 +598,7 @@ def test_a_function_that_was_not_called_is_refused(loaded: Target, monkeypatch: 
             diagnostic.sample(True, 0)
 
 
-def test_a_warm_diagnostic_is_not_called_cold(loaded: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_diagnostic_is_not_called_cold(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     with statement(loaded, "pgstatindex") as diagnostic:
         diagnostic.prepare()
         monkeypatch.setattr(diagnostic, "chill", diagnostic.warm)
@@ -607,7 +606,7 @@ def test_a_warm_diagnostic_is_not_called_cold(loaded: Target, monkeypatch: pytes
             diagnostic.sample(False, 0)
 
 
-def test_other_answers_are_refused(loaded: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_answers_are_refused(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     with statement(loaded, "pgstatindex") as diagnostic:
         ours = replace(
             diagnostic.cell.ours, query="SELECT * FROM lookahead.pgstatindex('lookahead_bench.t_groups')"
@@ -617,18 +616,24 @@ def test_other_answers_are_refused(loaded: Target, monkeypatch: pytest.MonkeyPat
             diagnostic.prepare()
 
 
-def documents_cell(scenario: str, cache: str, number: int = 0) -> cells.ToastCell:
+def documents_cell(scenario: str, cache: str, number: int = 0) -> cells.QueryCell:
     found = [cell for cell in scenarios.cells(scenario, Size(ROWS, True)) if cell.cache == cache]
-    assert isinstance(found[number], cells.ToastCell)
-    return found[number]  # type: ignore[return-value]
+    cell = found[number]
+    assert isinstance(cell, cells.QueryCell)
+    return cell
+
+
+def query(target: Cluster, cell: cells.QueryCell) -> queries.Query:
+    kind = queries.Dump if isinstance(cell, cells.DumpCell) else queries.Query
+    return kind(target, cell, context())
 
 
 @pytest.mark.parametrize("cache", ["cold", "warm"])
 @pytest.mark.parametrize("scenario", scenarios.select("toast"))
-def test_toasted_values(loaded: Target, scenario: str, cache: str) -> None:
+def test_toasted_values(loaded: Cluster, scenario: str, cache: str) -> None:
     """Whether reads are slow enough here to be made ahead is not the tool's doing."""
     cell = replace(documents_cell(scenario, cache), ahead=False)
-    with documents.Toast(loaded, cell, context()) as toast:
+    with query(loaded, cell) as toast:
         toast.prepare()
         samples = [toast.sample(ours, 0)[0] for ours in (False, True)]
         assert samples[0].items == samples[1].items > 0
@@ -640,31 +645,49 @@ def test_toasted_values(loaded: Target, scenario: str, cache: str) -> None:
         assert fetch_row(toast.conn, count)[0] == (1 if "large" in scenario else ROWS // 100)
 
 
-def test_filters_of_toasted_values_let_their_part_pass(loaded: Target) -> None:
+def test_filters_of_toasted_values_let_their_part_pass(loaded: Cluster) -> None:
     for number, percent in enumerate((1, 10, 30, 60)):
-        with documents.Toast(loaded, documents_cell("toast_filter", "cold", number), context()) as toast:
+        with query(loaded, documents_cell("toast_filter", "cold", number)) as toast:
             toast.prepare()
-            assert toast.sample(False, 0)[0].items == ROWS // 100 * percent // 100
+            assert toast._answer[0][0] == ROWS // 100 * percent // 100
+
+
+@pytest.mark.parametrize("scenario", ["copy_five_indexes", "insert_one_five_indexes"])
+@pytest.mark.parametrize("cache", ["cold", "warm"])
+def test_loads_write_as_many_rows_as_they_say(loaded: Cluster, scenario: str, cache: str) -> None:
+    """By one client, and by several; whether reads are slow enough to look ahead is not the tool's doing."""
+    for cell in scenarios.cells(scenario, Size(ROWS, True)):
+        if cell.cache != cache:
+            continue
+        assert isinstance(cell, cells.LoadCell)
+        with queries.Load(loaded, replace(cell, ahead=False), context()) as load:
+            load.prepare()
+            count = "SELECT count(*) FROM lookahead_bench.w5"
+            before = fetch_row(load.conn, count)[0]
+            samples = [load.sample(ours, 0)[0] for ours in (False, True)]
+            written = 2 * load.times * (cell.rows // cell.clients * cell.clients)
+            assert fetch_row(load.conn, count)[0] == before + written
+            assert (samples[0].blocks_read > 20) == (cache == "cold")
 
 
 @pytest.mark.within_scans
-def test_toasted_values_by_others_are_refused(loaded: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_toasted_values_by_others_are_refused(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another plan, another answer, a stock that reads ahead, and a look-ahead that does not."""
     cell = documents_cell("toast_seq", "cold")
     other = replace(cell, scan="Index Scan")
-    with documents.Toast(loaded, other, context()) as toast, pytest.raises(subjects.Refused, match="plan is"):
+    with query(loaded, other) as toast, pytest.raises(subjects.Refused, match="plan is"):
         toast.prepare()
-    with documents.Toast(loaded, cell, context()) as toast:
+    with query(loaded, cell) as toast:
         toast.prepare()
         toast.conn.execute("SET pg_lookahead.debug_force = on")
         toast.sample(True, 0)
-        monkeypatch.setattr(documents, "OFF", cells.ON)
-        with pytest.raises(subjects.Refused, match=r"stock has read .* ahead"):
+        monkeypatch.setattr(queries, "OFF", cells.ON)
+        with pytest.raises(subjects.Refused, match="stock has looked ahead"):
             toast.sample(False, 0)
-        monkeypatch.setattr(documents, "ON", {"pg_lookahead.enabled": "off"})
+        monkeypatch.setattr(queries, "ON", {"pg_lookahead.enabled": "off"})
         with pytest.raises(subjects.Refused, match="no block was read ahead"):
             toast.sample(True, 0)
-        monkeypatch.setattr(toast, "cell", replace(cell, query=cell.query.replace("hashtext", "length")))
+        monkeypatch.setattr(toast, "_query", toast._query.replace(b"hashtext", b"length"))
         with pytest.raises(subjects.Refused, match="the answers differ"):
             toast.sample(True, 0)
 
@@ -694,7 +717,7 @@ def test_processor_time_of_processes() -> None:
 # Controls, on a real server
 
 
-def test_stock_against_stock_on_a_server_shows_no_effect(loaded: Target) -> None:
+def test_stock_against_stock_on_a_server_shows_no_effect(loaded: Cluster) -> None:
     """On a busy machine a few pairs may say anything; many do not."""
 
     def done(found: Interval) -> bool:
@@ -719,7 +742,7 @@ class Slower(scans.Scan):
         return self.meter.take(lambda: self._run(calls))[0]
 
 
-def test_a_tenth_more_work_on_a_server_is_found(loaded: Target) -> None:
+def test_a_tenth_more_work_on_a_server_is_found(loaded: Cluster) -> None:
     """However busy the machine: it measures until the tenth stands out from the noise."""
     slower = Slower(loaded, STOCK_ONLY, context(0.005))
     found = controlled(slower, lambda found: found.verdict is Verdict.SLOWER)
@@ -749,8 +772,8 @@ def controlled(subject: scans.Scan, done: Callable[[Interval], bool]) -> Interva
                 return interval(samples)
 
 
-def test_read_latency(loaded: Target) -> None:
-    with loaded.connect() as conn:
+def test_read_latency(loaded: Cluster) -> None:
+    with loaded.session() as conn:
         row = fetch_row(conn, "SELECT pg_relation_filepath('lookahead_bench.t')")
     told = environment.read_latency_in_words(environment.read_quartiles(loaded.data / row[0], 8))
     assert "µs" in told or told.startswith("unknown")
@@ -786,10 +809,11 @@ def test_differences_name_columns() -> None:
 
 
 SMALL = tpch.ROWS // 100
+SHAPES = list(shapes.cells(ROWS, ("cold",)))
 
 
 @pytest.fixture(scope="module")
-def generated() -> Iterator[Target]:
+def generated() -> Iterator[Cluster]:
     """A server with small tables of tpch and web; what a query may read is evicted by each sample."""
     pytest.importorskip("duckdb")
     settings = {"autovacuum": False, "track_io_timing": True, "shared_buffers": "256MB"}
@@ -797,19 +821,47 @@ def generated() -> Iterator[Target]:
         with cluster.connect() as conn:
             conn.execute("CREATE EXTENSION pg_lookahead")
             tables.load(conn, ["tpch", "web"], SMALL, 1, lambda text: None)
-        yield Target(cluster)
+        yield cluster
 
 
-def whole_query(target: Target, scenario: str, name: str) -> queries.Query:
+def whole_query(target: Cluster, scenario: str, name: str) -> queries.Query:
     found = {(cell.name, cell.cache): cell for cell in scenarios.cells(scenario, Size(SMALL, True))}
     cell = found[name, "cold"]
     assert isinstance(cell, cells.QueryCell)
-    return queries.Query(target, cell, context())
+    return query(target, cell)
 
 
-def test_the_tables_of_tpch(generated: Target) -> None:
+@pytest.fixture(scope="module")
+def shaped() -> Iterator[Cluster]:
+    with Cluster(name="shaped", settings={"autovacuum": False, "shared_buffers": "256MB"}) as cluster:
+        with cluster.connect() as conn:
+            conn.execute("CREATE EXTENSION pg_lookahead")
+            tables.load(conn, ["shapes"], ROWS, 1, lambda text: None)
+        yield cluster
+
+
+@pytest.mark.parametrize("plan", shapes.PLANS["btree"])
+def test_random_shapes_are_index_scans_with_equal_answers(shaped: Cluster, plan: str) -> None:
+    """One shape of each index that the plan can have."""
+    found = {cell.name.split(", ")[0].split(": ")[1]: cell for cell in SHAPES if f", {plan}, " in cell.name}
+    assert found
+    for index, cell in found.items():
+        with query(shaped, cell) as subject:
+            subject.prepare()
+            assert subject.sample(False, 0)[0].blocks_read > 0
+            if plan not in ("cursor", "plpgsql loop"):  # their plans are made by a function
+                kinds = ("Index Scan", "Index Only Scan")[: 1 + (index == "btree covering")]
+                planned = str(subjects.planned(subject.conn, cell.query))
+                assert any(f"'Node Type': '{kind}'" in planned for kind in kinds), cell.name
+
+
+def test_a_shape_is_the_same_each_time() -> None:
+    assert list(shapes.cells(ROWS, ("cold",))) == SHAPES
+
+
+def test_the_tables_of_tpch(generated: Cluster) -> None:
     """Each has a primary key, as the seven of web have, and each foreign key an index that begins with it."""
-    with generated.connect() as conn:
+    with generated.session() as conn:
         rows = {
             name: fetch_row(conn, f"SELECT count(*) FROM lookahead_bench.{name}")[0]
             for name in ("region", "nation", "supplier", "part", "partsupp", "customer", "orders", "lineitem")
@@ -833,9 +885,9 @@ def test_the_tables_of_tpch(generated: Target) -> None:
 
 
 @pytest.mark.parametrize(
-    "scenario, name", [*(("tpch", name) for name in tpch.QUERIES), *(("web", name) for name in web.queries())]
+    "scenario, name", [*(("tpch", name) for name in tpch.QUERIES), *(("web", name) for name in web.QUERIES)]
 )
-def test_whole_queries_run_by_both_sides(generated: Target, scenario: str, name: str) -> None:
+def test_whole_queries_run_by_both_sides(generated: Cluster, scenario: str, name: str) -> None:
     """With the same answers, and as many blocks read."""
     with whole_query(generated, scenario, name) as subject:
         subject.prepare()
@@ -845,7 +897,7 @@ def test_whole_queries_run_by_both_sides(generated: Target, scenario: str, name:
     assert 0.8 * stock.blocks_read <= ours.blocks_read <= 1.3 * stock.blocks_read + 32
 
 
-def test_a_whole_query_is_planned_each_time(generated: Target) -> None:
+def test_a_whole_query_is_planned_each_time(generated: Cluster) -> None:
     with whole_query(generated, "web", "orders of a customer") as subject:
         subject.prepare()
         for pair in range(3):
@@ -857,7 +909,7 @@ def test_a_whole_query_is_planned_each_time(generated: Target) -> None:
 
 @pytest.mark.within_scans
 def test_other_answers_and_a_stock_that_looks_ahead_are_refused(
-    generated: Target, monkeypatch: pytest.MonkeyPatch
+    generated: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with whole_query(generated, "tpch", "Q5") as subject:
         subject.prepare()
@@ -869,7 +921,7 @@ def test_other_answers_and_a_stock_that_looks_ahead_are_refused(
             subject.sample(True, 0)
 
 
-def test_without_duckdb_tpch_is_not_available(loaded: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_duckdb_tpch_is_not_available(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = scenarios.cells("tpch", Size(ROWS, True))[0]
     monkeypatch.setattr(tpch, "available", lambda: False)
     assert why_not(able(loaded), cell) == ("Python has no module duckdb (pip install duckdb==1.2.2)")

@@ -183,6 +183,7 @@ def test_evict_empties_the_page_cache(
     monkeypatch.setattr(cache, "whole_system", whole_system)
     if shutil.which("fincore") is None:
         pytest.skip("fincore is not installed")
+    conn.execute("CREATE EXTENSION pg_buffercache")
     conn.execute("CREATE TABLE paged AS SELECT generate_series(1, 500000) AS a")
     file = cluster.data / scalar(conn, "SELECT pg_relation_filepath('paged')")
 
@@ -201,6 +202,7 @@ def test_evict_empties_the_page_cache(
 def test_evict_a_mapped_relation_and_one_without_a_file(
     cluster: Cluster, conn: psycopg.Connection[Any]
 ) -> None:
+    conn.execute("CREATE EXTENSION pg_buffercache")
     cluster.evict(conn, "pg_catalog.pg_proc")
     conn.execute("CREATE VIEW no_file AS SELECT 1")
     with pytest.raises((ClusterError, psycopg.Error)):
@@ -403,6 +405,7 @@ def test_an_ordinary_user_runs_it(short_directory: Path) -> None:
         import os
         from pg_lookahead.server.cluster import Cluster
         with Cluster() as cluster, cluster.connect() as conn:
+            conn.execute("CREATE EXTENSION pg_buffercache")
             conn.execute("CREATE TABLE t AS SELECT 1 AS a")
             print(os.getuid(), cluster.evict(conn, "t"), cluster.data.stat().st_uid)
         """

@@ -8,9 +8,9 @@ execute it and what proves that it did (in brackets):
                    not loaded the library (scans)
     JoinCell       a nested loop, by a function of ``tables``, in one session or several (joins)
     StatementCell  two statements that give the same answer (statements)
-    QueryCell      a whole statement of a benchmark, with the plan that PostgreSQL chooses (queries)
-    ToastCell      a statement that fetches TOASTed values, COPY and pg_dump among them (documents)
-    LoadCell       rows that are written, by COPY or one by one (loads)
+    QueryCell      a whole statement, by the same plan (queries)
+    DumpCell       pg_dump (queries)
+    LoadCell       rows that are written, by COPY or one by one (queries)
     ApplyCell      changes of a subscription, applied by its worker (changes)
     VacuumCell     VACUUM of a table in a database that is copied anew for each sample (vacuum)
 """
@@ -19,6 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+SCHEMA = "lookahead_bench"
+"""Of the tables that are measured."""
 
 OFF = {"pg_lookahead.enabled": "off"}
 ON = {
@@ -150,38 +153,43 @@ class VacuumCell(Cell):
 
 @dataclass(frozen=True, kw_only=True)
 class QueryCell(Cell):
-    """A comparison of a statement of ``tpch`` or ``web``, the one of the cell's name, with itself."""
+    """A comparison of a statement with itself.
 
-
-@dataclass(frozen=True, kw_only=True)
-class ToastCell(Cell):
-    """A comparison of a statement that fetches TOASTed values with itself.
-
-    way: ``query``; ``delete``, which is rolled back; ``copy``, to the client; or ``dump``
-    query: of dump: the arguments of pg_dump; of query: the first column of its row is the number of values
-    scan: the lowest node of its plan
+    reads: names of the tables that it reads, if ``tables`` has not these
+    query: the statement; empty: the one of ``tpch`` that has the cell's name
+    planner: settings of both sides
+    scan: the lowest node of its plan; empty: any
+    writes: whether it is rolled back
+    counted: VIEW.COLUMN of ``lookahead``, for what was read ahead, and is nothing with stock
     ahead: whether a cold run in which nothing was read ahead must be refused"""
 
-    way: str = "query"
-    query: str
-    scan: str = "Seq Scan"
-    ahead: bool = True
+    reads: tuple[str, ...] = ()
+    query: str = ""
+    planner: str = ""
+    scan: str = ""
+    writes: bool = False
+    counted: tuple[str, ...] = ("index_scan_stats.blocks_read", "join_stats.rows")
+    ahead: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadCell(Cell):
+class DumpCell(QueryCell):
+    """A comparison of pg_dump with itself.
+
+    query: the arguments of pg_dump"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadCell(QueryCell):
     """A comparison of two loads of rows, each with random keys.
 
     rows: how many rows a sample writes
-    values: the values of row ``i``, in SQL
-    indexes: the table's indexes; a cold run must read ``part`` of the first one's blocks
+    query: their values, in SQL, of the row ``i``
     one_by_one: whether each row is a statement of its own, of one PL/pgSQL loop; if not, COPY brings them
     clients: number of sessions that share the rows, where they are written one by one"""
 
     rows: int
-    values: str
-    indexes: tuple[str, ...]
-    part: float = 0.2
+    counted: tuple[str, ...] = ("write_stats.statements",)
     one_by_one: bool = False
     clients: int = 1
 

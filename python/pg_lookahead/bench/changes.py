@@ -11,9 +11,10 @@ import time
 import msgspec
 
 from ..measure.meter import Sample
+from ..server.catalogs import Connection
+from ..server.cluster import Cluster
 from ..server.queries import run, scalar
-from ..server.target import SCHEMA, Connection, Target
-from .cells import ApplyCell
+from .cells import SCHEMA, ApplyCell
 from .subjects import Context, Counters, Refused, Subject
 
 _NAME = "lookahead_bench_publisher"
@@ -35,9 +36,8 @@ class Apply(Subject):
 
     cell: ApplyCell
 
-    def __init__(self, target: Target, cell: ApplyCell, context: Context) -> None:
-        super().__init__(target, cell, context)
-        self._cluster = target.cluster
+    def __init__(self, cluster: Cluster, cell: ApplyCell, context: Context) -> None:
+        super().__init__(cluster, cell, context)
         self.relations = (f"{SCHEMA}.r_id", f"{SCHEMA}.r_k", f"{SCHEMA}.r")
         self._first = 0
         self._publisher: Connection = self.conn
@@ -48,7 +48,7 @@ class Apply(Subject):
         run(self.conn, _DONE, *_TELL, f"ALTER TABLE {SCHEMA}.r REPLICA IDENTITY USING INDEX r_id")
         run(self.conn, f"CREATE DATABASE {_NAME} TEMPLATE template0")
         self.callback(self._remove)
-        self._publisher = self.target.connect(dbname=_NAME)
+        self._publisher = self.cluster.session(dbname=_NAME)
         run(
             self._publisher,
             "SET synchronous_commit = off",
@@ -61,7 +61,7 @@ class Apply(Subject):
             f"CREATE PUBLICATION done FOR TABLE {SCHEMA}.done",
             f"SELECT pg_create_logical_replication_slot('{_NAME}', 'pgoutput')",
         )
-        where = f"host={self._cluster.socket_dir} port={self._cluster.port} user=postgres dbname={_NAME}"
+        where = f"host={self.cluster.socket_dir} port={self.cluster.port} user=postgres dbname={_NAME}"
         run(
             self.conn,
             f"CREATE SUBSCRIPTION {_NAME} CONNECTION '{where}' PUBLICATION changes, done"

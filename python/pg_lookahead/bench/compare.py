@@ -21,15 +21,13 @@ from ..measure.statistics import Interval
 from ..measure.turns import take
 from ..report.journal import Journal
 from ..report.record import OURS, STOCK, Identity, Repetition, Result, Server, interval, result
-from ..server.target import Target
+from ..server.cluster import Cluster
 from . import cells
 from .cells import Cell
 from .changes import Apply
-from .documents import Toast
 from .joins import Join
-from .loads import Load
 from .options import Options
-from .queries import Query
+from .queries import Dump, Load, Query
 from .scans import Scan
 from .statements import Statement
 from .subjects import Context, Refused, Subject
@@ -45,7 +43,7 @@ _SUBJECTS: dict[type[Cell], Any] = {
     cells.JoinCell: Join,
     cells.StatementCell: Statement,
     cells.QueryCell: Query,
-    cells.ToastCell: Toast,
+    cells.DumpCell: Dump,
     cells.LoadCell: Load,
     cells.ApplyCell: Apply,
     cells.VacuumCell: Vacuum,
@@ -67,7 +65,7 @@ def measure(
     options: Options,
     server: Server,
     cell: Cell,
-    target: Target,
+    cluster: Cluster,
     journal: Journal,
     so_far: Callable[[Interval], None],
 ) -> Result:
@@ -96,7 +94,7 @@ def measure(
 
     with ExitStack() as stack:
         try:
-            subject = stack.enter_context(_SUBJECTS[type(cell)](target, cell, context))
+            subject = stack.enter_context(_SUBJECTS[type(cell)](cluster, cell, context))
             subject.prepare()
             take(
                 {variant: partial(side, variant) for variant in samples},

@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from typing import Any
 
 from ..measure.meter import Sample
+from ..server.catalogs import Connection
+from ..server.cluster import Cluster
 from ..server.queries import run, scalar
-from ..server.target import SCHEMA, Connection, Target
 from . import tables
-from .cells import JoinCell
+from .cells import SCHEMA, JoinCell
 from .scans import Scan
 from .subjects import Context, Counters, Refused, blocks_of, planned
 
@@ -30,8 +31,8 @@ class Join(Scan):
 
     cell: JoinCell
 
-    def __init__(self, target: Target, cell: JoinCell, context: Context) -> None:
-        super().__init__(target, cell, context)
+    def __init__(self, cluster: Cluster, cell: JoinCell, context: Context) -> None:
+        super().__init__(cluster, cell, context)
         self._functions = [cell.way] * cell.clients
         self._one_in = tables.ONE_IN.get(cell.way)
         self.unordered = cell.way == "join_parallel" or self._one_in is not None

@@ -75,6 +75,13 @@ SUITES: dict[str, dict[str, Any]] = {
         "seconds": 10.0,
         "precision": 5.0,
     },
+    "losses": {
+        "scenario": ("shapes",),
+        "rows": (2_000_000,),
+        "set": _WORKERS,
+        "rounds": 12,
+        "seconds": 2.0,
+    },
 }
 """Choices of options for a purpose; what is given besides overrides them."""
 

@@ -8,8 +8,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..report.record import Server
+from ..server.catalogs import Connection
+from ..server.cluster import Cluster
 from ..server.installation import ClusterError
-from ..server.target import Connection, Target
 from . import scenarios, tables, tpch
 from .cells import Cell, Size, StatementCell
 from .options import Options
@@ -78,9 +79,9 @@ def check_extensions(conn: Connection, wanted: Iterable[str]) -> None:
             raise ClusterError(f"the extension {name} is not installed in this server ({how})")
 
 
-def able(target: Target) -> set[str]:
+def able(cluster: Cluster) -> set[str]:
     """Return which capabilities of Cell.needs the installed library and this Python have."""
-    with target.connect() as conn:
+    with cluster.session() as conn:
         found = {
             f"setting:{row[0]}" for row in conn.execute("SHOW ALL") if row[0].startswith("pg_lookahead.")
         }
@@ -88,7 +89,7 @@ def able(target: Target) -> set[str]:
             "SELECT proname FROM pg_proc WHERE pronamespace = 'lookahead'::regnamespace"
         ).fetchall()
         found |= {row[0] for row in functions} & {"log_relation", "index_vacuum_stats"}
-        if "index_vacuum_stats" in found and target.version < 19:
+        if "index_vacuum_stats" in found and cluster.version < 19:
             for row in conn.execute("SELECT access_method FROM lookahead.index_vacuum_stats"):
                 found.add(f"vacuum:{row[0]}")
     return found | ({"module:duckdb"} if tpch.available() else set())

@@ -20,9 +20,8 @@ from ..server.installation import ClusterError
 from ..server.latency import Mount
 from ..server.queries import run as execute
 from ..server.queries import scalar
-from ..server.target import SCHEMA, Target
 from . import plan, settings, tables, vacuum
-from .cells import Cell, Size, VacuumCell
+from .cells import SCHEMA, Cell, Size, VacuumCell
 from .compare import identity, measure
 from .options import Options
 from .scenarios import cells
@@ -36,13 +35,16 @@ ORDER BY pg_relation_size(oid) DESC LIMIT 1
 
 @dataclass
 class _Bench:
-    """State that all parts of a run share."""
+    """State that all parts of a run share.
+
+    settings: those that tell the server that runs from the others of the matrix"""
 
     options: Options
     journal: Journal
     progress: Progress
     mount: Mount | None = None
     cells: dict[Server, list[Cell]] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
 
 
 def run(options: Options, journal: Journal, progress: Progress) -> None:
@@ -64,21 +66,20 @@ def run(options: Options, journal: Journal, progress: Progress) -> None:
         plan.check_space(options, cluster.data.parent, cluster.data.parents[2])
         progress.step("starting a private server")
         cluster.start()
-        target = Target(cluster)
-        with target.connect(loaded=False) as conn:
+        with cluster.session(loaded=False) as conn:
             plan.check_settings(conn, options)
             plan.check_extensions(conn, ["pg_lookahead", *plan.wanted_extensions(options)])
             conn.execute("CREATE EXTENSION pg_lookahead")
-        _make_plan(bench, target)
+        _make_plan(bench, cluster)
         for rows, servers in groupby(options.servers(), key=lambda server: server.rows):
-            _measure_tables(bench, target, rows, list(servers))
+            _measure_tables(bench, cluster, rows, list(servers))
         journal.write(End(seconds=time.monotonic() - started))
 
 
-def _make_plan(bench: _Bench, target: Target) -> None:
+def _make_plan(bench: _Bench, cluster: Cluster) -> None:
     """Decide which cells to measure on which server, and tell it at once, with those not available."""
     options = bench.options
-    able = plan.able(target)
+    able = plan.able(cluster)
     measured: set[int] = set()
     for server in options.servers():
         bench.cells[server] = plan.chosen(options, able, server, first=server.rows not in measured)
@@ -98,7 +99,7 @@ def _make_plan(bench: _Bench, target: Target) -> None:
 # Measuring
 
 
-def _measure_tables(bench: _Bench, target: Target, rows: int, servers: list[Server]) -> None:
+def _measure_tables(bench: _Bench, cluster: Cluster, rows: int, servers: list[Server]) -> None:
     """Load one set of tables, and measure all its cells on each of the servers."""
     left: list[tuple[Server, list[Cell]]] = []
     for server in servers:
@@ -113,38 +114,37 @@ def _measure_tables(bench: _Bench, target: Target, rows: int, servers: list[Serv
             left.append((server, todo))
     if not left:
         return
-    _restart(bench, target, settings.of_server(target.version, Server(rows)))
-    _load(bench, target, rows, [cell for _, of_server in left for cell in of_server])
+    _restart(bench, cluster, settings.of_server(cluster.version, Server(rows)))
+    _load(bench, cluster, rows, [cell for _, of_server in left for cell in of_server])
     for server, of_server in left:
         bench.progress.step(f"{server}: making the server ready")
         try:
-            _restart(bench, target, settings.of_server(target.version, server))
+            _restart(bench, cluster, settings.of_server(cluster.version, server))
         except ClusterError as error:
             bench.journal.run.notes.append(f"{server} is not possible here: {error}".splitlines()[0])
             continue
         _set_latency(bench, server.latency_ms)
-        _measure_all(bench, target, server, of_server)
+        _measure_all(bench, cluster, server, of_server)
 
 
-def _load(bench: _Bench, target: Target, rows: int, todo: list[Cell]) -> None:
+def _load(bench: _Bench, cluster: Cluster, rows: int, todo: list[Cell]) -> None:
     wanted, indexes = plan.wanted_tables(todo)
     report, extensions = bench.progress.step, plan.wanted_extensions(bench.options)
-    with target.connect(loaded=False) as conn:
+    with cluster.session(loaded=False) as conn:
         tables.load(conn, wanted, rows, bench.options.seed, report, indexes, extensions)
     of_vacuum = [cell for cell in todo if isinstance(cell, VacuumCell)]
     for cell in {vacuum.name_of(cell): cell for cell in of_vacuum}.values():
-        vacuum.load(target, cell, rows, report)
+        vacuum.load(cluster, cell, rows, report)
 
 
-def _restart(bench: _Bench, target: Target, wanted: dict[str, object]) -> None:
+def _restart(bench: _Bench, cluster: Cluster, wanted: dict[str, object]) -> None:
     """Unless it runs with these settings already."""
-    if not target.cluster.running or target.settings != wanted:
+    if not cluster.running or bench.settings != wanted:
         _set_latency(bench, None)
         # Settings of another server of the matrix are taken back.
-        others = dict.fromkeys(target.settings)
-        target.settings = {}
-        target.cluster.restart({**others, **wanted})
-        target.settings = wanted
+        others, bench.settings = dict.fromkeys(bench.settings), {}
+        cluster.restart({**others, **wanted})
+        bench.settings = wanted
 
 
 def _set_latency(bench: _Bench, milliseconds: float | None) -> None:
@@ -154,41 +154,41 @@ def _set_latency(bench: _Bench, milliseconds: float | None) -> None:
         bench.mount.set(milliseconds or 0.0, cap)
 
 
-def _measure_all(bench: _Bench, target: Target, server: Server, of_server: list[Cell]) -> None:
+def _measure_all(bench: _Bench, cluster: Cluster, server: Server, of_server: list[Cell]) -> None:
     options, progress = bench.options, bench.progress
     if server not in {one.server for one in bench.journal.run.environments}:
-        facts, read_us = _facts(target, 64 if options.quick else 512)
+        facts, read_us = _facts(cluster, 64 if options.quick else 512)
         bench.journal.write(Environment(server=server, facts=facts, read_us=read_us))
     for _, group in groupby(of_server, key=lambda cell: (cell.setup, cell.teardown)):
         alike = list(group)
-        _execute(bench, target, server, alike[0].setup)
+        _execute(bench, cluster, server, alike[0].setup)
         for cell in alike:
             progress.cell(identity(server, cell))
-            taken = measure(options, server, cell, target, bench.journal, progress.so_far)
+            taken = measure(options, server, cell, cluster, bench.journal, progress.so_far)
             bench.journal.write(taken)
             progress.done(taken)
-        _execute(bench, target, server, alike[0].teardown)
+        _execute(bench, cluster, server, alike[0].teardown)
 
 
-def _facts(target: Target, reads: int) -> tuple[dict[str, str], dict[str, float] | None]:
+def _facts(cluster: Cluster, reads: int) -> tuple[dict[str, str], dict[str, float] | None]:
     """Return facts in words, and the quartiles of single 8 KiB reads in microseconds if they can be measured.
 
     reads: how many to time, of the largest relation that is there"""
-    with target.connect(loaded=False) as conn:
-        facts = environment.describe(conn, target.data, settings.SHOWN)
+    with cluster.session(loaded=False) as conn:
+        facts = environment.describe(conn, cluster.data, settings.SHOWN)
         largest = scalar(conn, _LARGEST, [SCHEMA])
-    quartiles = environment.read_quartiles(target.data / largest, reads)
+    quartiles = environment.read_quartiles(cluster.data / largest, reads)
     facts["read latency"] = environment.read_latency_in_words(quartiles)
     if isinstance(quartiles, str):
         return facts, None
     return facts, dict(zip(("low", "median", "high"), quartiles, strict=True))
 
 
-def _execute(bench: _Bench, target: Target, server: Server, statements: Sequence[str]) -> None:
+def _execute(bench: _Bench, cluster: Cluster, server: Server, statements: Sequence[str]) -> None:
     if not statements:
         return
     bench.progress.step(f"{server}: {statements[0].split(';')[0]}")
     _set_latency(bench, None)
-    with target.connect(loaded=False) as conn:
+    with cluster.session(loaded=False) as conn:
         execute(conn, *statements)
     _set_latency(bench, server.latency_ms)

@@ -17,10 +17,11 @@ import msgspec
 from psycopg import sql
 
 from ..measure.meter import Meter, Sample
+from ..server.catalogs import Connection
+from ..server.cluster import Cluster
 from ..server.queries import configure, fetch_row, run, scalar
-from ..server.target import SCHEMA, Connection, Target
 from . import tables
-from .cells import OFF, ScanCell
+from .cells import OFF, SCHEMA, ScanCell
 from .subjects import COLD_PART, Context, Counters, Refused, Subject, blocks_of, counts_of, lowest, planned
 from .tables import COLUMNS
 
@@ -54,8 +55,8 @@ class Scan(Subject):
     _nodes = 0
     """Number of nodes that look-ahead serves in one execution of its side."""
 
-    def __init__(self, target: Target, cell: ScanCell, context: Context) -> None:
-        super().__init__(target, cell, context)
+    def __init__(self, cluster: Cluster, cell: ScanCell, context: Context) -> None:
+        super().__init__(cluster, cell, context)
         self.times = cell.times or 1
         self._column = COLUMNS[cell.column]
         self._sessions = [self.conn]
@@ -204,7 +205,7 @@ class Scan(Subject):
 
     def _find_out_what_stock_is(self) -> None:
         """Note it if the server loads the library for all, so that stock is look-ahead switched off."""
-        with self.target.connect(loaded=False) as conn:
+        with self.cluster.session(loaded=False) as conn:
             self._without = not loaded(conn)
         if not self._without:
             self.note = "this server loads the library for all, stock has pg_lookahead.enabled off"

@@ -4,19 +4,20 @@ A scenario is a function that gives its cells (see ``cells``), for tables of a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import chain, product
 from typing import Any
 
-from ..server.target import SCHEMA
-from . import tpch, web
+from . import shapes, tpch, web
 from .cells import (
     OFF,
     ON,
+    SCHEMA,
     ApplyCell,
     Cell,
+    DumpCell,
     JoinCell,
     LoadCell,
     Parameters,
@@ -24,7 +25,6 @@ from .cells import (
     ScanCell,
     Size,
     StatementCell,
-    ToastCell,
     VacuumCell,
     Way,
 )
@@ -343,13 +343,12 @@ def _load(
 ) -> Callable[[Size], Iterator[Cell]]:
     """Yield cells of rows that are written by COPY, or one by one by one client or several.
 
-    One client writes so few rows one by one that they hardly find pages that those before have read."""
-    names = {"w": ("w_id",), "w5": ("w5_id", "w5_a", "w5_b", "w5_c", "w5_d")}[table]
+    One client writes so few rows one by one that they hardly find pages that those before have read.  Where
+    sessions wait for a processor, they are not to look ahead."""
 
     def of(size: Size) -> Iterator[Cell]:
         for cache, sessions in product(_BOTH, clients):
-            few = one_by_one and sessions == 1
-            n = size.rows // (2000 if few else 400)
+            n = size.rows // (2000 if one_by_one and sessions == 1 else 400)
             yield LoadCell(
                 name=f"{n:,} rows" if sessions == 1 else f"{sessions} clients, {n // sessions:,} rows each",
                 cache=cache,
@@ -357,11 +356,10 @@ def _load(
                 tables=(table,),
                 needs=("setting:pg_lookahead.writes",),
                 rows=n,
-                values=values,
-                indexes=tuple(f"{SCHEMA}.{name}" for name in names),
+                query=values,
+                ahead=sessions == 1,
                 one_by_one=one_by_one,
                 clients=sessions,
-                part=0.05 if few else 0.2,
             )
 
     return of
@@ -450,17 +448,20 @@ def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cel
 # TOASTed values
 
 
-def _toast(query: str, table: str = "doc", **more: Any) -> Callable[[Size], Iterator[Cell]]:
+def _toast(
+    query: str, table: str = "doc", *, kind: type[QueryCell] = QueryCell, name: str = "", **more: Any
+) -> Callable[[Size], Iterator[Cell]]:
     """Yield cells of a statement that fetches the TOASTed values of a table.
 
     query: ``{table}`` stands for the table, and ``{n}`` for a quarter of the rows of ``doc``"""
 
     def of(size: Size) -> Iterator[Cell]:
-        known: dict[str, Any] = {"tables": (table,), "needs": ("setting:pg_lookahead.toast",), **more}
+        known: dict[str, Any] = {"tables": (table,), "needs": ("setting:pg_lookahead.toast",)}
+        known |= {"planner": "SET enable_bitmapscan = off", "counted": ("toast_stats.chunk_blocks_read",)}
+        known |= {"ahead": True, "scan": "Seq Scan", **more}
         known["query"] = query.format(table=f"{SCHEMA}.{table}", n=size.documents // 4)
-        name = known.pop("name", f"{size.documents:,} values")
         for cache in _BOTH:
-            yield ToastCell(name=name, cache=cache, **known)
+            yield kind(name=name or f"{size.documents:,} values", cache=cache, **known)
 
     return of
 
@@ -487,9 +488,14 @@ _TOAST_SLICE = "SELECT count(*), sum(hashtext(substr(body, 1, 100))) FROM {table
 # Whole statements
 
 
-def _whole(table: str, names: Iterable[str], needs: tuple[str, ...] = ()) -> Iterator[Cell]:
-    for cache, name in product(_BOTH, names):
-        yield QueryCell(name=name, cache=cache, parameters={"query": name}, tables=(table,), needs=needs)
+_OWN_PLANS = "RESET enable_sort; RESET max_parallel_workers_per_gather"
+
+
+def _whole(table: str, queries: Mapping[str, str], needs: tuple[str, ...] = ()) -> Iterator[Cell]:
+    """Yield cells of all statements of a benchmark."""
+    for cache, (name, text) in product(_BOTH, queries.items()):
+        known: dict[str, Any] = {"parameters": {"query": name}, "tables": (table,), "needs": needs}
+        yield QueryCell(name=name, cache=cache, query=text, planner=_OWN_PLANS, **known)
 
 
 _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
@@ -577,21 +583,21 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "apply_delete": _apply("delete", f"DELETE FROM {{schema}}.r WHERE {_THE_ROW}"),
     "toast_seq": _toast(f"{_BODIES} {{table}}"),
     "toast_index": _toast(_TOAST_INDEX, scan="Index Scan", name="a quarter of the values"),
-    "toast_copy": _toast("COPY {table} TO STDOUT", way="copy"),
-    "toast_dump": _toast("--table={table}", way="dump"),
-    "toast_delete": _toast(
-        "DELETE FROM {table} WHERE id < {n}", way="delete", name="a quarter of the values"
-    ),
+    "toast_copy": _toast("COPY {table} TO STDOUT", scan=""),
+    "toast_dump": _toast("--table={table}", kind=DumpCell, scan=""),
+    "toast_delete": _toast("DELETE FROM {table} WHERE id < {n}", writes=True, name="a quarter of the values"),
     "toast_large_value": _toast(f"{_BODIES} {{table}}", "large", name="10 MB"),
     "toast_sort": _toast_sort,
     "toast_slice": _toast(_TOAST_SLICE),
     "toast_filter": _toast_filter,
-    "tpch": lambda size: _whole("tpch", tpch.QUERIES, ("module:duckdb",)),
-    "web": lambda size: _whole("web", web.queries()),
+    "tpch": lambda size: _whole("tpch", dict.fromkeys(tpch.QUERIES, ""), ("module:duckdb",)),
+    "web": lambda size: _whole("web", web.QUERIES),
+    "shapes": lambda size: shapes.cells(size.rows, ("cold", "os", "warm")),
 }
 
 NAMES = tuple(_SCENARIOS)
-DEFAULT = tuple(name for name in NAMES if name not in ("tpch", "web") and not name.startswith("apply_"))
+_APART = ("tpch", "web", "shapes")
+DEFAULT = tuple(name for name in NAMES if name not in _APART and not name.startswith("apply_"))
 """Those that have no tables of their own, which take long to load, and need no settings of their own."""
 
 

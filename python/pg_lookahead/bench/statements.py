@@ -8,8 +8,9 @@ import msgspec
 
 from ..measure.meter import BLOCK, Sample, differences
 from ..server import catalogs
+from ..server.catalogs import Connection
+from ..server.cluster import Cluster
 from ..server.queries import scalar
-from ..server.target import Connection, Target
 from .cells import StatementCell, Way
 from .subjects import Context, Counters, Refused, Subject, blocks_of, counts_of
 
@@ -22,8 +23,8 @@ class Statement(Subject):
 
     cell: StatementCell
 
-    def __init__(self, target: Target, cell: StatementCell, context: Context) -> None:
-        super().__init__(target, cell, context)
+    def __init__(self, cluster: Cluster, cell: StatementCell, context: Context) -> None:
+        super().__init__(cluster, cell, context)
         self.relations = cell.relations
         self.conn.execute("SET enable_indexscan = off")
         self.conn.execute("SET track_functions = 'all'")

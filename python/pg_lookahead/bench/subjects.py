@@ -16,8 +16,9 @@ from typing import Any
 
 from ..measure.meter import BLOCK, Meter, Sample
 from ..server import cache, catalogs
+from ..server.catalogs import Connection
+from ..server.cluster import Cluster
 from ..server.queries import scalar
-from ..server.target import Connection, Target
 from .cells import Cell
 
 SESSION = (
@@ -63,9 +64,9 @@ class Subject(ExitStack, ABC):
     note = ""
     relations: tuple[str, ...] = ()
 
-    def __init__(self, target: Target, cell: Cell, context: Context) -> None:
+    def __init__(self, cluster: Cluster, cell: Cell, context: Context) -> None:
         super().__init__()
-        self.target = target
+        self.cluster = cluster
         self.cell = cell
         self.context = context
         self.rows = context.rows
@@ -78,7 +79,7 @@ class Subject(ExitStack, ABC):
 
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
         """Return a further connection, with the library or without; ``until``, or else close(), closes it."""
-        conn = self.target.connect(loaded=loaded)
+        conn = self.cluster.session(loaded=loaded)
         (until or self).enter_context(conn)
         conn.execute(SESSION)
         return conn
@@ -128,7 +129,7 @@ class Subject(ExitStack, ABC):
         if self.cell.cache == "warm":
             return
         cold = self.cell.cache == "cold"
-        self.target.evict(self.conn, self.relations, os_cache=cold)
+        self.cluster.evict(self.conn, *self.relations, os_cache=cold)
         if not cold:
             self._read_files()
 
@@ -143,7 +144,7 @@ class Subject(ExitStack, ABC):
     def _read_files(self) -> None:
         """Into the system's page cache."""
         for relation in self.relations:
-            for path in cache.files(self.conn, self.target.data, relation):
+            for path in cache.files(self.conn, self.cluster.data, relation):
                 with path.open("rb", buffering=0) as file:
                     while file.read(2**20):
                         pass

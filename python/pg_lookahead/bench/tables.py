@@ -32,10 +32,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ..server.catalogs import Connection
 from ..server.queries import run
-from ..server.target import SCHEMA, Connection
-from . import tpch, web
-from .cells import Size
+from . import shapes, tpch, web
+from .cells import SCHEMA, Size
 
 TABLE = f"{SCHEMA}.t"
 OUTER = f"{SCHEMA}.o"
@@ -61,6 +61,7 @@ COSTS = {
     "bloom": (30, 0.6),
     "tpch": (480, 15.0),
     "web": (500, 20.0),
+    "shapes": (400, 12.0),
 }
 """Bytes on disk that each table takes for each row of the run's size, with its indexes, rounded up; and the
 seconds that loading it takes for a million of these rows."""
@@ -333,6 +334,8 @@ def load(
         tpch.load(conn, rows, report)
     if "web" in wanted:
         web.load(conn, rows, report)
+    if "shapes" in wanted:
+        shapes.load(conn, rows, report)
     run(conn, "CHECKPOINT")
 
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+from ..server.catalogs import Connection
 from ..server.queries import run
-from ..server.target import SCHEMA, Connection
+from .cells import SCHEMA
 
 ROWS = 6_000_000
 """Rows of the largest table at scale 1."""
@@ -32,6 +33,8 @@ _KEYS = {
     "lineitem": "l_orderkey, l_linenumber",
 }
 """The primary key of each table."""
+
+TABLES = tuple(_KEYS)
 
 _FOREIGN_KEYS = (
     ("nation", "n_regionkey"),

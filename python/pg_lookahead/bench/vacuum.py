@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from ..measure.meter import Meter, Sample, differences
+from ..server.catalogs import Connection
+from ..server.cluster import Cluster
 from ..server.queries import run
-from ..server.target import SCHEMA, Connection, Target
-from .cells import VacuumCell
+from .cells import SCHEMA, VacuumCell
 from .statements import check_streamed, streamed
 from .subjects import SESSION, Context, Counters, Refused, Subject, blocks_of
 
@@ -49,13 +50,13 @@ def name_of(cell: VacuumCell) -> str:
     return f"{SCHEMA}_{cell.method}_{cell.one_in}"
 
 
-def load(target: Target, cell: VacuumCell, rows: int, report: Callable[[str], None]) -> None:
+def load(cluster: Cluster, cell: VacuumCell, rows: int, report: Callable[[str], None]) -> None:
     """Make the database that is copied."""
     name = name_of(cell)
     report(f"making a database for {cell.scenario}, {cell.name}")
-    with target.connect() as conn:
+    with cluster.session() as conn:
         run(conn, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
-    with target.connect(dbname=name) as conn:
+    with cluster.session(dbname=name) as conn:
         extensions = ("pg_lookahead", "pg_buffercache", "pgstattuple", *cell.extensions)
         run(conn, *(f"CREATE EXTENSION {extension}" for extension in extensions))
         columns, values, indexed = _KINDS[cell.method]
@@ -80,8 +81,8 @@ class Vacuum(Subject):
     cell: VacuumCell
     relations = ("v", "v_index")
 
-    def __init__(self, target: Target, cell: VacuumCell, context: Context) -> None:
-        super().__init__(target, cell, context)
+    def __init__(self, cluster: Cluster, cell: VacuumCell, context: Context) -> None:
+        super().__init__(cluster, cell, context)
         self._source = name_of(cell)
         self._streamed: Counters = {}
         self._copy = f"{SCHEMA}_copy"
@@ -111,7 +112,7 @@ class Vacuum(Subject):
         self._drop()
         run(self.conn, f"CREATE DATABASE {self._copy} TEMPLATE {self._source} STRATEGY file_copy")
         with ExitStack() as stack:
-            conn = stack.enter_context(self.target.connect(dbname=self._copy))
+            conn = stack.enter_context(self.cluster.session(dbname=self._copy))
             run(conn, SESSION, f"SET pg_lookahead.index_vacuum = {'on' if ours else 'off'}")
             run(
                 conn,
@@ -119,7 +120,7 @@ class Vacuum(Subject):
                 "SELECT reltuples FROM pg_class WHERE oid = 'v_index'::regclass",
             )
             self._least_blocks = int(_INDEX_PART * blocks_of(conn, self.relations[1:]))
-            self.target.evict(conn, self.relations)
+            self.cluster.evict(conn, *self.relations)
             before = streamed(conn, self.cell.method)
             sample, _ = Meter(conn, [conn]).take(lambda: run(conn, _VACUUM.format("v")))
             for name, value in streamed(conn, self.cell.method).items():

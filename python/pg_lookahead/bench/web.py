@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..server.catalogs import Connection
 from ..server.queries import run
-from ..server.target import SCHEMA, Connection
+from .cells import SCHEMA
 
 ROWS = 3_000_000
 """Rows of the largest table, ``lines``, in a run of the usual size."""
@@ -25,6 +26,8 @@ _ONE_IN = {
     "events": 2,
 }
 """How many lines there are for each row of a table."""
+
+TABLES = tuple(_ONE_IN)
 
 _INDEXES = {
     "customers": ("(email)", "(city)"),
@@ -98,7 +101,7 @@ def _keys(table: str, n: int) -> str:
 
 _MARCH = "'2026-03-01 00:00Z'"
 
-_QUERIES = {
+QUERIES = {
     "order page": f"""
 SELECT o.id, c.email, a.street, l.quantity, p.sku, p.price
 FROM purchases o JOIN customers c ON c.id = o.customer_id JOIN addresses a ON a.id = o.address_id
@@ -179,11 +182,6 @@ FROM products p WHERE sku LIKE 'SKU0000%' ORDER BY sku LIMIT 50""",
 SELECT c.id, count(o.id), sum(o.total) FROM customers c LEFT JOIN purchases o ON o.customer_id = c.id
 WHERE c.city = 'city 11' GROUP BY c.id ORDER BY c.id""",
 }
-
-
-def queries() -> dict[str, str]:
-    """Return the texts of the statements by name."""
-    return _QUERIES
 
 
 def load(conn: Connection, rows: int, report: Callable[[str], None]) -> None:

@@ -190,23 +190,26 @@ class Cluster:
         kw = {"host": str(self.socket_dir), "port": self.port, "user": "postgres", **kw}
         return psycopg.connect(dbname=dbname, autocommit=autocommit, **kw)
 
+    def session(self, dbname: str = "postgres", *, loaded: bool = True) -> psycopg.Connection[Any]:
+        """Connect as the superuser, with the library or without."""
+        return self.connect(dbname, options="-c session_preload_libraries=pg_lookahead" if loaded else "")
+
     def environment(self, dbname: str = "postgres") -> dict[str, str]:
         """This process's environment, with the libpq variables of this server."""
         ours = {"PGHOST": str(self.socket_dir), "PGPORT": str(self.port)}
         return {**_without_pg(os.environ), **ours, "PGUSER": "postgres", "PGDATABASE": dbname}
 
-    def evict(self, conn: psycopg.Connection[Any], relation: str, *, os_cache: bool = True) -> str:
-        """Take all forks of a relation out of shared buffers and of the system's page cache.
+    def evict(self, conn: psycopg.Connection[Any], *relations: str, os_cache: bool = True) -> str:
+        """Take all forks of relations out of shared buffers and of the system's page cache.
 
-        relation: as text that casts to regclass, in the database of ``conn``
+        relations: as texts that cast to regclass, in the database of ``conn``, which has pg_buffercache
         os_cache: the page cache too
         Returns how the page cache was emptied: ``drop_caches`` (as root; the whole system's),
-        ``posix_fadvise`` (the relation's files), or ``none``.
+        ``posix_fadvise`` (the relations' files), or ``none``.
 
         ClusterError if some buffers stay pinned."""
-        conn.execute("CREATE EXTENSION IF NOT EXISTS pg_buffercache")
-        cache.evict(conn, relation)
-        return cache.chill(conn, self.data, [relation]) if os_cache else "none"
+        cache.evict(conn, *relations)
+        return cache.chill(conn, self.data, relations) if os_cache else "none"
 
     # Parts of a start
 
