@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pg_lookahead.server import reap
@@ -49,9 +49,17 @@ def wait_for_replay(standby: Cluster, primary: Cluster, seconds: float = 120.0) 
         # A record flushed by this commit stands after all others so far.
         conn.execute("SELECT pg_logical_emit_message(true, 'pg_lookahead', '')")
         position = scalar(conn, "SELECT pg_current_wal_flush_lsn()::text")
-    deadline = time.monotonic() + seconds
+    query = "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn"
     with standby.connect() as conn:
-        while not scalar(conn, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [position]):
-            if time.monotonic() > deadline:
-                raise ClusterError(f"the standby did not reach {position} in {seconds:g} s")
-            time.sleep(0.01)
+        if not until(lambda: scalar(conn, query, [position]), seconds):
+            raise ClusterError(f"the standby did not reach {position} in {seconds:g} s")
+
+
+def until(condition: Callable[[], object], seconds: float) -> bool:
+    """Wait until a condition holds; false if it does not after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True

@@ -2,12 +2,10 @@
 
     .venv/bin/python -I tools/instructions.py [CASE ...] [--show FUNCTIONS]
 
-Each case is a query in a PL/pgSQL loop, or a prepared statement that is executed by itself, in a
-single-user server under callgrind (valgrind).  Loops of two lengths are run, and what the longer one
-takes more, divided by its further executions, is printed: without the library, with look-ahead off,
-and on.  Of a prepared statement, the execution that takes the median is printed, the first ones left
-out.  Equal runs differ by far less than times do, so that a busy machine does not matter.  --show also
-prints the functions whose own instructions differ most.
+Each case is a prepared statement that is executed several times in a single-user server under callgrind
+(valgrind), without the library, with look-ahead off, and on.  The execution that takes the median is printed,
+the first ones left out.  Equal runs differ by far less than times do, so that a busy machine does not matter.
+--show also prints the functions whose own instructions differ most.
 """
 
 from __future__ import annotations
@@ -25,9 +23,6 @@ from rich.table import Table
 
 from pg_lookahead.server.cluster import Cluster, ClusterError
 from pg_lookahead.server.home import Home
-
-SHORT, LONG = 100, 300
-"""Executions in a loop."""
 
 TABLES = """
 CREATE EXTENSION pg_prewarm;
@@ -62,38 +57,33 @@ VACUUM (ANALYZE) parent;
 VACUUM (ANALYZE) child;
 """
 CASES = {
-    "1 row by a unique key": "SELECT pad FROM ordered WHERE id = i",
-    "1 row by a range": "SELECT pad FROM ordered WHERE k BETWEEN i AND i",
-    "10 rows, random order": "SELECT max(pad) FROM scattered WHERE k BETWEEN 7001 AND 7010",
-    "100 rows, random order": "SELECT max(pad) FROM scattered WHERE k BETWEEN 7001 AND 7100",
-    "100 rows, heap order": "SELECT max(pad) FROM ordered WHERE k BETWEEN 7001 AND 7100",
-    "100 rows, random order, index-only": "SELECT max(v) FROM scattered WHERE k BETWEEN 7001 AND 7100",
-    "100 rows, filter": "SELECT max(pad) FROM scattered WHERE k BETWEEN 7001 AND 7100 AND v < 9",
-    "1 row, hash index": "SELECT pad FROM scattered WHERE id = i",
+    "1 row by a unique key": "SELECT pad FROM ordered WHERE id = $1",
+    "1 row by a range": "SELECT pad FROM ordered WHERE k BETWEEN $1 AND $1",
+    "1 row, hash index": "SELECT pad FROM scattered WHERE id = $1",
+    "10 rows, random order": "SELECT max(pad) FROM scattered WHERE k BETWEEN $1 AND $1 + 9",
+    "100 rows, random order": "SELECT max(pad) FROM scattered WHERE k BETWEEN $1 AND $1 + 99",
+    "100 rows, heap order": "SELECT max(pad) FROM ordered WHERE k BETWEEN $1 AND $1 + 99",
+    "100 rows, random order, index-only": "SELECT max(v) FROM scattered WHERE k BETWEEN $1 AND $1 + 99",
+    "100 rows, filter": "SELECT max(pad) FROM scattered WHERE k BETWEEN $1 AND $1 + 99 AND v < 9",
     "1 row, 5 joins": "SELECT a.pad, b.pad, c.pad, d.pad, e.pad FROM chained o JOIN ordered a ON a.id = o.a"
     " JOIN ordered b ON b.id = o.b JOIN ordered c ON c.id = o.c JOIN ordered d ON d.id = o.d"
-    " JOIN ordered e ON e.id = o.e WHERE o.id = i % 50 + 1",
-    "200 rows joined, unique key": "SELECT max(o.pad) FROM few f JOIN ordered o ON o.id = f.id",
-    "200 rows joined, any key": "SELECT max(s.pad) FROM few f JOIN scattered s ON s.k = f.id",
-    "200 rows joined, hash index": "SELECT max(s.pad) FROM few f JOIN scattered s ON s.id = f.id",
-}
-PREPARED = {
-    "1 row by a unique key, prepared": "SELECT pad FROM ordered WHERE id = $1",
-    "1 row by a range, prepared": "SELECT pad FROM ordered WHERE k BETWEEN $1 AND $1",
-    "1 row, hash index, prepared": "SELECT pad FROM scattered WHERE id = $1",
-    "1 row inserted, prepared": "INSERT INTO written VALUES (gen_random_uuid(), $1, 'x')",
-    "100 rows inserted, prepared": "INSERT INTO written SELECT gen_random_uuid(), $1 + i, 'x'"
+    " JOIN ordered e ON e.id = o.e WHERE o.id = $1",
+    "200 rows joined, unique key": "SELECT max(o.pad) FROM few f JOIN ordered o ON o.id = f.id + $1 % 7",
+    "200 rows joined, any key": "SELECT max(s.pad) FROM few f JOIN scattered s ON s.k = f.id + $1 % 7",
+    "200 rows joined, hash index": "SELECT max(s.pad) FROM few f JOIN scattered s ON s.id = f.id + $1 % 7",
+    "1 row inserted": "INSERT INTO written VALUES (gen_random_uuid(), $1, 'x')",
+    "100 rows inserted": "INSERT INTO written SELECT gen_random_uuid(), $1 + i, 'x'"
     " FROM generate_series(1, 100) AS i",
-    "1 row with foreign keys inserted, prepared": "INSERT INTO child VALUES ($1, $1, 'x')",
-    "100 rows with foreign keys inserted, prepared": "INSERT INTO child SELECT $1 + i, $1 + i, 'x'"
+    "1 row with foreign keys inserted": "INSERT INTO child VALUES ($1, $1, 'x')",
+    "100 rows with foreign keys inserted": "INSERT INTO child SELECT $1 + i, $1 + i, 'x'"
     " FROM generate_series(1, 100) AS i",
-    "1 key of a parent changed, prepared": "UPDATE parent SET id = -id WHERE id IN ($1 + 9000, -$1 - 9000)",
-    "100 rows with foreign keys updated, prepared": "UPDATE child SET pad = 'y'"
-    " WHERE k BETWEEN $1 AND $1 + 99",
-    "1 row updated, prepared": "UPDATE written SET k = k + 1 WHERE id = md5($1::text)::uuid",
+    "1 key of a parent changed": "UPDATE parent SET id = -id WHERE id IN ($1 + 9000, -$1 - 9000)",
+    "100 rows with foreign keys updated": "UPDATE child SET pad = 'y' WHERE k BETWEEN $1 AND $1 + 99",
+    "1 row updated": "UPDATE written SET k = k + 1 WHERE id = md5($1::text)::uuid",
 }
 UNCOUNTED, EXECUTED = 10, 30
-"""Executions of a prepared statement: those before the first one that counts, and all."""
+"""Executions of a statement: those before the first one that counts, and all.  The first ones read catalogs,
+and after some that read nothing a small statement is left alone (takeover.c)."""
 
 SETTINGS = {
     "enable_seqscan": "off",
@@ -113,33 +103,19 @@ SIDES = {
 }
 
 
-def loop(query: str, executions: int) -> str:
-    """Return a statement, in one line, that executes a query as often."""
-    statement = query.replace(" FROM ", " INTO r FROM ", 1)
-    body = f"DECLARE r record; BEGIN FOR i IN 1..{executions} LOOP {statement}; END LOOP; END"
-    return f"DO $${body}$$"
-
-
 def statements_of(case: str) -> list[str]:
     """Return what is executed for a case, each in one line."""
-    if case in CASES:
-        # The first loop reads, and after the second one a small statement is left alone (takeover.c).
-        return [loop(CASES[case], n) for n in (LONG, LONG, SHORT, LONG)]
     executions = [f'EXECUTE "{case}" ({key})' for key in range(7001, 7001 + EXECUTED)]
-    return [f'PREPARE "{case}" (int) AS {PREPARED[case]}', *executions]
+    return [f'PREPARE "{case}" (int) AS {CASES[case]}', *executions]
 
 
 CACHE = "SELECT sum(pg_prewarm(oid)) FROM pg_class WHERE relkind IN ('r', 'i')"
 """Executed first, since a page that is read for the first time makes look-ahead watch."""
 
 
-def of_one_execution(case: str, parts: list[Counter[str]]) -> Counter[str]:
-    """By function, of what each of its statements took."""
-    if case in PREPARED:
-        return sorted(parts[1 + UNCOUNTED :], key=Counter.total)[(EXECUTED - UNCOUNTED) // 2]
-    more = Counter(parts[3])
-    more.subtract(parts[2])
-    return Counter({name: count / (LONG - SHORT) for name, count in more.items()})
+def of_one_execution(parts: list[Counter[str]]) -> Counter[str]:
+    """By function, of the execution that takes the median; parts: PREPARE, and all executions."""
+    return sorted(parts[1 + UNCOUNTED :], key=Counter.total)[(EXECUTED - UNCOUNTED) // 2]
 
 
 def counted(cluster: Cluster, cases: list[str], settings: dict[str, str], out: Path) -> list[Counter[str]]:
@@ -167,7 +143,7 @@ def counted(cluster: Cluster, cases: list[str], settings: dict[str, str], out: P
     # Part n + 1 is what was executed between the parser's calls n and n + 1.
     parts = iter([own_instructions(out / f"part.{n + 2}") for n in range(len(statements))])
     next(parts)
-    return [of_one_execution(case, [next(parts) for _ in statements_of(case)]) for case in cases]
+    return [of_one_execution([next(parts) for _ in statements_of(case)]) for case in cases]
 
 
 def own_instructions(part: Path) -> Counter[str]:
@@ -193,11 +169,7 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", metavar="CASE", help="words of a case's name; default: all")
     parser.add_argument("--show", type=int, default=0, metavar="FUNCTIONS")
     options = parser.parse_args()
-    cases = [
-        case
-        for case in (*PREPARED, *CASES)
-        if not options.cases or any(word in case for word in options.cases)
-    ]
+    cases = [case for case in CASES if any(word in case for word in options.cases or [""])]
     if shutil.which("valgrind") is None:
         raise ClusterError("valgrind is not installed")
     with Cluster(settings={"shared_buffers": "128MB"}, name="instructions") as cluster:

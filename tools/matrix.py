@@ -218,24 +218,22 @@ def run_python_suite(
         chosen = set(tests.glob("test_*.py")) - chosen - {tests / name for name in UPGRADE}
     elif suite == "upgrade":
         chosen = {tests / name for name in UPGRADE}
+    several = " ".join(map(str, servers))
+    environment = {"PG_CONFIG": str(servers[-1]), "UPGRADE_PG_CONFIGS": several, "MATRIX_PG_CONFIGS": several}
+    environment["PG_LOOKAHEAD_BUILT"] = str(copy)
+    options = [f"--io-method={cell.io_method}"]
+    options += ["-m", "not within_scans"] if SERVER_PREFETCH in variables else []
+    return run_pytest(chosen, log, *options, **environment)
+
+
+def run_pytest(tests: Iterable[Path], log: Path, *options: str, **environment: str) -> Result:
+    """Run files of tests, three at a time."""
     report = log.with_suffix(".xml")
     report.unlink(missing_ok=True)
     # Not as a module: the extension's library in the current directory has the package's name.
     pytest = Path(sys.executable).with_name("pytest")
-    command: list[str | Path] = [
-        pytest,
-        *WORKERS,
-        f"--junitxml={report}",
-        f"--io-method={cell.io_method}",
-        *(("-m", "not within_scans") if SERVER_PREFETCH in variables else ()),
-        *sorted(chosen),
-    ]
-    several = " ".join(map(str, servers))
-    environment = {"PG_CONFIG": str(servers[-1]), "UPGRADE_PG_CONFIGS": several, "MATRIX_PG_CONFIGS": several}
-    environment["PG_LOOKAHEAD_BUILT"] = str(copy)
-    done = run(command, ROOT, log, **environment)
-    xml = report.read_text() if report.exists() else ""
-    return of_junit(xml, done.status, done.seconds)
+    done = run([pytest, *WORKERS, f"--junitxml={report}", *options, *sorted(tests)], ROOT, log, **environment)
+    return of_junit(report.read_text() if report.exists() else "", done.status, done.seconds)
 
 
 def run_suite(
@@ -385,7 +383,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     with servers_directory(ROOT / "build") as trees:
         results = run_cells(
-            cells, suites, trees, lambda line: console.print(line, highlight=False), variables
+            cells, suites, trees, lambda line: console.print(line, highlight=False, markup=False), variables
         )
     console.print(render(cells, suites, results))
     for line in remarks(results):

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cells import Cell, Result, of_junit
-from matrix import BUILD, ROOT, WORKERS, BuildFailed, build, run, run_sql_suite, servers_directory
+from cells import Cell
+from matrix import BUILD, ROOT, BuildFailed, build, run_pytest, run_sql_suite, servers_directory
 from pg_lookahead.server.installation import ClusterError, embedded_directory
 
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1"
@@ -35,17 +35,6 @@ MAINTENANCE = (
     "test_read_rate.py",
 )
 """Tests of code that replaces functions of the server, reads damaged pages, estimates, or shares memory."""
-
-
-def run_maintenance(pg_config: Path, log: Path) -> Result:
-    """Return the tests of MAINTENANCE, with fewer VACUUMs than elsewhere: they are counted there."""
-    report = log.with_suffix(".xml")
-    report.unlink(missing_ok=True)
-    tests = [ROOT / "test" / "python" / name for name in MAINTENANCE]
-    pytest = Path(sys.executable).with_name("pytest")
-    command: list[str | Path] = [pytest, *WORKERS, f"--junitxml={report}", *tests]
-    done = run(command, ROOT, log, PG_CONFIG=str(pg_config), PG_LOOKAHEAD_VACUUMS="20")
-    return of_junit(report.read_text() if report.exists() else "", done.status, done.seconds)
 
 
 def copy_of_server(place: Path) -> Path:
@@ -93,7 +82,9 @@ def main() -> int:
             for suite in ("regress", "isolation", "maintenance"):
                 log = BUILD / "logs" / f"sanitized-{suite}.log"
                 if suite == "maintenance":
-                    result = run_maintenance(pg_config, log)
+                    # with fewer VACUUMs than elsewhere: they are counted there
+                    tests = [ROOT / "test" / "python" / name for name in MAINTENANCE]
+                    result = run_pytest(tests, log, PG_CONFIG=str(pg_config), PG_LOOKAHEAD_VACUUMS="20")
                 else:
                     result = run_sql_suite(suite, Cell(18, "worker"), pg_config, copy, log)
                 print(f"{suite}, with AddressSanitizer and UBSan: {result.brief()} {result.reason}".rstrip())

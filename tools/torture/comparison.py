@@ -7,11 +7,11 @@ may differ then, and none is given time to."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import compiled
+from clusters import until
 from pg_lookahead.server.cluster import Cluster
 
 from .faults import Server
@@ -21,7 +21,6 @@ from .sessions import Connection, run, value
 
 LIMIT = 120.0
 """Seconds that anything is awaited: more than a busy machine takes."""
-POLL = 0.02
 
 RELATIONS = (
     "SELECT c.oid::regclass::text, c.relkind = 'i' AS is_index, coalesce(amname, 'heap') FROM pg_class c"
@@ -191,8 +190,5 @@ def _autovacuum_off(conn: Connection) -> Iterator[None]:
 
 def _await(condition: Callable[[], bool], otherwise: Callable[[], str]) -> None:
     """Wait for a condition; otherwise: what is wrong if it is not met in time."""
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        if time.monotonic() > deadline:
-            raise Violation(f"{otherwise()} (awaited for {LIMIT:g} s)")
-        time.sleep(POLL)
+    if not until(condition, LIMIT):
+        raise Violation(f"{otherwise()} (awaited for {LIMIT:g} s)")

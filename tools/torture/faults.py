@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from clusters import crash
+from clusters import crash, until
 from pg_lookahead.server import reap
 from pg_lookahead.server.cluster import Cluster, ClusterError
 
@@ -77,13 +77,13 @@ class Server:
                 reap.send([rng.choice(sorted(pids))], signal.SIGKILL)
             if time.monotonic() > deadline:
                 raise Violation("no process of the server could be killed")
-            _await(lambda: self._said(size, CRASHED), 0.5)
+            until(lambda: self._said(size, CRASHED), 0.5)
         crashed = self._text(size).rfind(CRASHED)
 
         def over() -> bool:
             return not self.cluster.running or READY.search(self._text(size), crashed) is not None
 
-        if not _await(over, RESTART_SECONDS):
+        if not until(over, RESTART_SECONDS):
             raise Violation(f"the server did not come up again in {RESTART_SECONDS:g} s after a crash")
         if not self.cluster.running:
             if not TOMBSTONE.search(self._text(size)):
@@ -114,15 +114,6 @@ def _title(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
     except OSError:
         return ""
-
-
-def _await(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 BetweenStops = Callable[[Server], None]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clusters import standby_of
+from clusters import standby_of, until
 from pg_lookahead.server.cluster import Cluster, ClusterError
 from stock_errors import DROPPED, forgiven
 
@@ -209,11 +209,8 @@ def rest(pair: Pair, round: Round) -> None:
 
 def await_rows(pair: Pair) -> None:
     """Wait until each writer has rows, which a sabotage needs."""
-    deadline = time.monotonic() + PATIENCE
-    while not all(writer.model.now for writer in pair.writers):
-        if time.monotonic() > deadline:
-            raise ClusterError(f"a writer has written no row in {PATIENCE:g} s")
-        time.sleep(0.05)
+    if not until(lambda: all(writer.model.now for writer in pair.writers), PATIENCE):
+        raise ClusterError(f"a writer has written no row in {PATIENCE:g} s")
 
 
 def count_fleeting(pair: Pair) -> int:
