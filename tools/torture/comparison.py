@@ -7,6 +7,7 @@ may differ then, and none is given time to."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -153,10 +154,13 @@ def _differs(
 
 
 def _alike(one: bytes, other: bytes, kind: str, block: int, mask: Mask) -> bool:
-    """Return whether two pages are the same, and as of the same change.
+    """Return whether two pages, of the primary and the standby, are the same, and as of the same change.
 
-    With checksums, whatever moves the LSN of a page is logged, but for pages that nothing was put on yet."""
-    if one[:8] != other[:8] and not same(one, ZERO, kind, block, mask):
+    With checksums, whatever moves the LSN of a page is logged, but for pages that nothing was put on yet.
+    The primary's may be lower: of two sessions that set hint bits of a page at once and both log it, the one
+    with the earlier record may be the last to set the LSN (MarkBufferDirtyHint() of PostgreSQL)."""
+    lsn, replayed = (struct.unpack_from("<II", page) for page in (one, other))
+    if lsn > replayed and not same(one, ZERO, kind, block, mask):
         return False
     return same(one, other, kind, block, mask)
 
