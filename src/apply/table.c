@@ -12,9 +12,7 @@
 #include "postgres.h"
 
 #include "access/sysattr.h"
-#include "access/tableam.h"
 #include "apply/apply.h"
-#include "catalog/catalog.h"
 #include "catalog/index.h"
 #include "compat.h"
 #include "early/harmless.h"
@@ -235,9 +233,7 @@ table_make(ApplyTable *table, const LogicalRepRelation *description)
 		table_make_inputs(table, description);
 		return RoutingIsHarmless(rel);
 	}
-	if (rel->rd_rel->relkind != RELKIND_RELATION ||
-		rel->rd_tableam != GetHeapamTableAmRoutine() ||
-		RelationUsesLocalBuffers(rel) || IsCatalogRelation(rel) ||
+	if (RelationUsesLocalBuffers(rel) ||
 		RowsAheadBounds(rel, &bounds) != NOT_REFUSED)
 		return false;
 	table_make_inputs(table, description);

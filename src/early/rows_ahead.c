@@ -45,12 +45,15 @@ struct RowsAhead
 Refusal
 RowsAheadBounds(Relation table, RowsBounds *bounds)
 {
+	Refusal		refusal;
+
 	bounds->reads = SettingsReads(
 		get_tablespace_io_concurrency(table->rd_rel->reltablespace));
 	bounds->rows = Min(2 * bounds->reads, MAX_ROWS);
 	bounds->bytes = bounds->rows * BYTES_PER_ROW;
 	bounds->least_bytes = LEAST_BYTES;
-	return ConcurrencyRefusal(table);
+	refusal = TakeoverTableRefusal(table);
+	return refusal != NOT_REFUSED ? refusal : ConcurrencyRefusal(table);
 }
 
 RowsAhead *

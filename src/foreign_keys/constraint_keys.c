@@ -14,13 +14,12 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/sysattr.h"
-#include "access/tableam.h"
-#include "catalog/catalog.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_constraint.h"
 #include "common/hashfn.h"
 #include "compat.h"
 #include "early/harmless.h"
+#include "exec/takeover.h"
 #include "foreign_keys/trigger_queue.h"
 #include "lookup/relations.h"
 #include "parser/parse_coerce.h"
@@ -216,9 +215,7 @@ static bool
 constraint_are_relations(const ConstraintKeys *keys)
 {
 	return keys->heap_rel != NULL && keys->index_rel != NULL &&
-		keys->heap_rel->rd_rel->relkind == RELKIND_RELATION &&
-		keys->heap_rel->rd_tableam == GetHeapamTableAmRoutine() &&
-		!IsCatalogRelation(keys->heap_rel) &&
+		TakeoverTableRefusal(keys->heap_rel) == NOT_REFUSED &&
 		keys->index_rel->rd_rel->relkind == RELKIND_INDEX &&
 		keys->index_rel->rd_index->indrelid == keys->table;
 }

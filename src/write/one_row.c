@@ -153,11 +153,7 @@ one_row_partition(WriteNode *node, TupleTableSlot *row)
 	part->next = node->whole.next;
 	node->whole.next = part;
 	node->nparts++;
-	if (table->ri_RelationDesc->rd_rel->relkind != RELKIND_RELATION)
-		part->refusal = REFUSED_NO_HEAP;
-	else
-		part->refusal = TakeoverTableRefusal(table->ri_RelationDesc);
-	if (part->refusal == NOT_REFUSED && WriteHasTriggers(table))
+	if (WriteHasTriggers(table))
 		part->refusal = REFUSED_TRIGGERS;
 	if (ExecGetRootToChildMap(table, estate) != NULL)
 		part->row = MakeSingleTupleTableSlot(

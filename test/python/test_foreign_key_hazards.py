@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from compiled import module
 from conftest import MakeCluster
 from queries import fetch, run, scalar
 from relations import Connection
-from writes import rows_ahead, writer
+from writes import PRELOADED, rows_ahead, writer
 
 SETUP = (
     "CREATE EXTENSION pg_lookahead",
@@ -276,3 +277,29 @@ def test_temporary_tables(conn: Connection) -> None:
             "DELETE FROM tp WHERE id % 3 = 0",
         )
         assert scalar(conn, "SELECT count(*) FROM tc") == 1334
+
+
+def test_rows_of_another_access_method_are_not_looked_at(make_cluster: MakeCluster) -> None:
+    """What the pages of such a table hold is not known."""
+    cluster = make_cluster(PRELOADED)
+    library = module(cluster, "heap_copy")
+    with cluster.connect(prepare_threshold=None) as conn:
+        run(
+            conn,
+            "CREATE EXTENSION pg_lookahead",
+            "CREATE FUNCTION handler(internal) RETURNS table_am_handler LANGUAGE c AS"
+            f" '{library}', 'heap_copy_handler'",
+            "CREATE ACCESS METHOD strange TYPE TABLE HANDLER handler",
+            "CREATE TABLE p AS SELECT generate_series(1, 300) AS id",
+            "ALTER TABLE p ADD PRIMARY KEY (id)",
+            "CREATE TABLE c (p int REFERENCES p)",
+            "SET pg_lookahead.debug_force = on",
+        )
+        insert = "INSERT INTO c SELECT id FROM p"
+        assert rows_ahead(conn, insert) > 200
+        run(
+            conn,
+            "UPDATE pg_class SET relam = (SELECT oid FROM pg_am WHERE amname = 'strange') WHERE relname = 'c'",
+        )
+        assert rows_ahead(conn, insert) == 0
+    cluster.stop()
