@@ -90,6 +90,10 @@ def test_nan_is_no_number(arguments: tuple[str, ...]) -> None:
     assert arguments[-1] in refused(*arguments, "nan")
 
 
+def test_an_infinite_ratio_is_refused() -> None:
+    assert "--fail-below" in refused("try", "SELECT 1", "--fail-below", "inf")
+
+
 @pytest.mark.parametrize("program", ["/bin/true", "/bin/ls"])
 def test_a_program_that_is_no_pg_config_is_one_line(program: str) -> None:
     assert f"{program} is not a pg_config" in refused("bench", "--pg-config", program)

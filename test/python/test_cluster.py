@@ -209,6 +209,21 @@ def test_evict_a_mapped_relation_and_one_without_a_file(
         cluster.evict(conn, "no_file")
 
 
+def test_a_user_without_a_name_is_told_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers may run as a number that no user has."""
+
+    def none(number: int) -> pwd.struct_passwd:
+        raise KeyError(number)
+
+    place = tmp_path / ("long" * 20)
+    place.mkdir()
+    monkeypatch.setenv("PG_LOOKAHEAD_TMPDIR", str(place))
+    monkeypatch.setattr(home, "server_user", lambda: None)
+    monkeypatch.setattr(pwd, "getpwuid", none)
+    with pytest.raises(ClusterError, match="directory that you can enter"):
+        home.Home()
+
+
 # Nothing is left
 
 LIVES = """

@@ -45,6 +45,13 @@ def test_a_link_stays_and_the_file_that_it_names_is_written(tmp_path: Path) -> N
     assert [path.name for path in there.iterdir()] == ["file"]
 
 
+def test_links_in_a_circle_are_replaced(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(link)
+    assert tool(*NOBODY, "--json", link).returncode == 3
+    assert json.loads(link.read_text())["servers"] and not link.is_symlink()
+
+
 @pytest.mark.parametrize("option", ["--html", "--prometheus"])
 def test_a_file_named_by_a_hyphen_is_not_made(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,6 +136,8 @@ NESTED = "[" * 100_000
         (("report", "--since"), f'{{"tool": "1", "at": "", "x": {NESTED}', "not a file of report --json"),
         (("bench", "--resume"), f'{{"kind": "run", "x": {NESTED}\n', "not a line of bench --json"),
         (("bench", "--resume"), '{"rows": "many"}', "this version of the tool does not know"),
+        (("bench", "--resume"), '{"rows": [-5]}', "this version of the tool does not know"),
+        (("bench", "--resume"), '{"max_reads": -5}', "this version of the tool does not know"),
         (("bench", "--resume"), '{"scenario": ["gone"]}', "has no scenario gone"),
     ],
 )
@@ -140,6 +149,19 @@ def test_a_file_that_was_changed_is_one_line(
         text = f'{{"kind": "run", "version": "1", "planned": 1, "schema": {SCHEMA}, "options": {text}}}\n'
     file.write_text(text)
     assert told in refused(*arguments, file)
+
+
+def test_a_directory_is_no_file_of_results() -> None:
+    assert "Is a directory" in refused("bench-report", ".")
+
+
+def test_a_run_under_way_is_not_resumed(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    with journal.Journal(file) as kept:
+        kept.write(Session(version="1", options=msgspec.to_builtins(Options()), planned=1))
+        before = file.read_bytes()
+        assert "another process is writing" in refused("bench", "--resume", file)
+        assert file.read_bytes() == before
 
 
 def test_a_name_that_is_no_utf_8_costs_no_measurement(
@@ -161,6 +183,14 @@ def test_a_line_of_a_service_file_is_never_shown(text: str, line: int, tmp_path:
     file.write_text(text)
     told = refused("report", "--service-file", file)
     assert f"line {line} is neither" in told and "secret" not in told
+
+
+def test_a_value_of_a_service_that_libpq_does_not_know_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "services"
+    for name in ("nothing", "conninfo"):
+        file.write_text(f"[shop]\nhost=db1\n{name}=secret\n")
+        told = refused("report", "--service-file", file)
+        assert "[shop]: " in told and name in told and "secret" not in told
 
 
 def test_a_rate_that_no_server_takes_is_refused_at_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import math
 from pathlib import Path
@@ -13,8 +14,9 @@ from unittest.mock import AsyncMock, Mock
 import msgspec
 import psycopg
 import pytest
+from rich.console import Console
 
-from pg_lookahead.fleet import collect, judge, logs, storage, tables, terminal
+from pg_lookahead.fleet import collect, html, judge, logs, storage, tables, terminal
 from pg_lookahead.fleet.command import _kilobytes, _name
 from pg_lookahead.fleet.records import (
     Database,
@@ -83,6 +85,14 @@ def test_a_look_up_by_a_unique_key_is_promised_nothing() -> None:
 def test_the_command_that_tries_a_statement_has_a_place_for_each_parameter() -> None:
     one = msgspec.structs.replace(statement(1.0, 0.5, 1000), query="SELECT $2 FROM t WHERE a = $1 OR b = $2")
     assert judge.try_command(one, "dbname=shop").endswith("dbname=shop --param '$1' --param '$2'")
+    one.query = "SELECT 1 /* for $10000000000 */"
+    assert "--param" not in judge.try_command(one, "dbname=shop")
+
+
+def test_a_statement_without_spaces_is_shown() -> None:
+    one = msgspec.structs.replace(statement(1.0, 0.5), query=f"SELECT({'1,' * 300}2)")
+    shown = tables.statements(Report("", "", servers=[Server(name="a", statements=[one])]), 5)
+    assert shown.rows[0][0].text.startswith("SELECT(1,1,") and len(shown.rows[0][0].text) <= 160
 
 
 def test_losses() -> None:
@@ -156,6 +166,7 @@ NO_PLANS = (
     'duration: 1.0 ms  plan: {"Plan": {}}',
     'duration: 1.0 ms  plan: {"Plan": [7], "Query Text": "x"}',
     'duration: 1.0 ms  plan: {"Plan": {"Node Type": "Result", "Plan Rows": 1, "Shared Read Blocks": "x"}}',
+    'duration: 1.0 ms  plan: {"Plan": {"Node Type": "x", "Plan Rows": 1, "Shared Read Blocks": Infinity}}',
     f"duration: 1.0 ms  plan: {'[' * 100_000}",
     f'{{"message": {"[" * 100_000}',
 )
@@ -180,6 +191,16 @@ def test_plans_of_a_log(tmp_path: Path, kind: str) -> None:
     file.write_text("".join(f"LOG:  {one}\n" for one in ("nothing", *NO_PLANS)))
     with pytest.raises(ClusterError, match="no plan in JSON"):
         logs.read(file)
+
+
+def test_a_log_alone_makes_a_report() -> None:
+    """Its name is shown as it is, though it may look like rich's markup."""
+    console = Console(file=io.StringIO(), width=80)
+    report = Report("1", "2026-11-24T00:00:00+00:00", log="a[/b].json")
+    terminal.show(console, report, 5)
+    assert isinstance(console.file, io.StringIO)
+    for shown in (console.file.getvalue(), html.page_of(report, 5)):
+        assert "are in a[/b].json, none" in " ".join(shown.split()) and "should be set" not in shown
 
 
 def curve(*rates: float) -> list[Depth]:
@@ -243,6 +264,7 @@ def test_advice() -> None:
 
 def test_advice_of_tablespaces() -> None:
     places = {"slow one": ["effective_io_concurrency=1", "random_page_cost=2"]}
+    places |= {"odd": ["effective_io_concurrency=16.4"], "hexadecimal": ["effective_io_concurrency=0x10"]}
     server = msgspec.structs.replace(SERVER, tablespaces=places)
     command = 'ALTER TABLESPACE "slow one" SET (effective_io_concurrency = 16);'
     found = advice(server, effective_io_concurrency="16")

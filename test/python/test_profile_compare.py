@@ -307,6 +307,16 @@ def test_a_damaged_value_is_refused_or_told(tmp_path: Path, damage: Any) -> None
     assert refused > 10
 
 
+def test_numbers_whose_variance_is_none_are_damage(tmp_path: Path) -> None:
+    path = tmp_path / "run-0001.json"
+    path.write_bytes(msgspec.json.encode(run(record([function("f", 1e200)]))))
+    with pytest.raises(ClusterError, match="not a profile"):
+        load(path)
+    runs = [run(record([function("f", number * 9e59)])) for number in (0.1, 0.5, 1.0)]
+    (row,) = compare.compare(runs, runs, "total", ("a", "b")).rows
+    assert row.test is not None and not row.significant
+
+
 @given(data=st.data())
 @settings(max_examples=300)
 def test_no_bytes_crash_the_reader_of_profiles(data: st.DataObject) -> None:

@@ -4,6 +4,7 @@ the file is never opened but for reading."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -53,6 +54,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def trace(tmp_path: Path) -> Trace:
     return generate.random_reads(tmp_path / "t", file_bytes=SIZE, reads=500)
+
+
+def test_the_name_of_a_file_need_not_be_utf_8(data: Path) -> None:
+    named = data.with_name(os.fsdecode(b"caf\xe9"))
+    named.hardlink_to(data)
+    assert fio.reads_a_second(named, fio.SMALL, 1, 0.1) > 0
 
 
 def test_reads_of_each_policy_are_done_and_told(data: Path, trace: Trace, tmp_path: Path) -> None:

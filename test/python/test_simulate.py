@@ -284,8 +284,9 @@ def test_a_model_saved_is_a_model_read(trace: Path, tmp_path: Path) -> None:
         (["--model", "bad.json"], "is no model file"),
         (["--set", "nothing=1"], "NAME one of latency_us"),
         (["--set", "queue=x"], "x is not a number"),
-        (["--set", "iops=-1"], "not negative"),
-        (["--set", "iops=nan"], "not negative"),
+        (["--set", "iops=-1"], "expected 0, or"),
+        (["--set", "iops=nan"], "expected 0, or"),
+        (["--set", "stream_mb_s=1e-305"], "expected 0, or"),
         (["--set", "queue=0"], "must not be 0"),
         (["--set", "queue"], "NAME=VALUE"),
         (["--policy", "nothing"], "'nothing' is not one of issued"),
@@ -300,6 +301,16 @@ def test_bad_options_are_one_line(
     monkeypatch.chdir(tmp_path)
     Path("bad.json").write_text('{"model": "disk", "parameters": {"rpm": 1}}')
     assert said in refused("lab", "simulate", trace, *arguments)
+
+
+def test_the_sources_of_a_model_are_shown_as_they_are(trace: Path, tmp_path: Path) -> None:
+    """They may look like rich's markup."""
+    model = tmp_path / "model"
+    parameters = {"latency_us": 80, "stream_mb_s": 2600}
+    content = {"model": "parallel", "parameters": parameters, "sources": {"": "a[/b]"}}
+    model.write_text(json.dumps(content))
+    done = tool("lab", "simulate", trace, "--model", model, "--parameters")
+    assert done.returncode == 0 and "a[/b]" in done.stdout
 
 
 def test_a_missing_trace_is_one_line(tmp_path: Path) -> None:

@@ -150,6 +150,7 @@ BAD_TEXT = {
         (STRACE + 'pread64(7, "x"..., 8192, -8192) = 8192\n', "line 14: the offset -8192 is negative"),
         (STRACE + 'pread64(7, "\\0\\0', "line 14: a call without its result"),
         (STRACE + f'pread64(7, "x"..., 8192, {1 << 60}) = 8192\n', "not believable"),
+        (STRACE + f'pread64(7, "x"..., 8192, {"9" * 5000}) = 8192\n', "is no number"),
         ("lseek(7, 0, SEEK_END) = 8192\n", "no read in it"),
         ("", "no read in it"),
     ],

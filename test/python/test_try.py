@@ -229,6 +229,21 @@ def test_what_it_asks_for_itself_is_left_out_of_reports(server: Cluster) -> None
     assert [one for one in left if "pg_stat_statements" not in one and "set_config" not in one] == []
 
 
+def test_a_statement_that_was_planned_and_never_executed_is_left_out_of_reports(server: Cluster) -> None:
+    """Such as one that failed, if pg_stat_statements counts what its planning read."""
+    statistics = ("pg_catalog.pg_statistic", "pg_catalog.pg_statistic_relid_att_inh_index")
+    with server.connect() as other:
+        server.evict(other, *statistics, os_cache=False)
+    with server.connect() as conn:
+        conn.execute("SET pg_stat_statements.track_planning = on")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            conn.execute("SELECT id / (id - id) FROM lines WHERE order_id > 7")
+        query = "SELECT calls, shared_blks_read > 0 FROM pg_stat_statements WHERE query ~ '^SELECT id / '"
+        assert fetch(conn, query) == [(0, True)]
+    done = tool("report", "--no-bloat", "--dsn", dsn(server))
+    assert done.returncode == 0 and "SELECT id / " not in done.stdout
+
+
 @pytest.mark.within_scans
 @pytest.mark.skipif(not TELLS_OF_NODES, reason="PostgreSQL 17 does not tell of single nodes")
 @pytest.mark.parametrize("setting", ["pg_lookahead.max_distance", "effective_io_concurrency"])
@@ -256,6 +271,13 @@ def test_the_statement_comes_from_a_file_or_from_standard_input(server: Cluster,
     assert done.returncode == 0 and "orders" in done.stdout
     assert "No such file" in refused("try", "--file", tmp_path / "no")
     assert "name one statement" in refused("try") and "name one" in refused("try", SCAN, "--queryid", "1")
+
+
+def test_a_terminal_of_no_width_shows_the_result(server: Cluster) -> None:
+    """Some programs that run others set COLUMNS to 0."""
+    words = ("try", "SELECT 1", "--dsn", dsn(server), "--time", 0)
+    done = tool(*words, COLUMNS="0", FORCE_COLOR="1")
+    assert done.returncode == 0 and "this statement" in " ".join(done.stdout.split())
 
 
 def test_a_statement_of_a_megabyte(server: Cluster, tmp_path: Path) -> None:
@@ -343,6 +365,16 @@ def test_libpqs_variables_and_services_name_the_server(server: Cluster, tmp_path
 )
 def test_a_statement_that_will_not_do_is_one_line(server: Cluster, query: str, words: str) -> None:
     assert words in refused("try", query, "--dsn", dsn(server))
+
+
+@pytest.mark.parametrize("instead", ["NOTHING", "NOTIFY somebody"])
+def test_a_statement_that_a_rule_takes_away_is_one_line(server: Cluster, instead: str) -> None:
+    with server.connect() as conn:
+        run(conn, "CREATE TABLE ruled (i int)")
+        run(conn, f"CREATE RULE instead AS ON INSERT TO ruled DO INSTEAD {instead}")
+        done = tool("try", "INSERT INTO ruled VALUES (1)", "--write", "--dsn", dsn(server))
+        run(conn, "DROP TABLE ruled")
+    assert done.returncode == 2 and "has no plan" in done.stderr.splitlines()[-1]
 
 
 WRITES = [

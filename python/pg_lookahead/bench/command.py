@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
 from .. import parameters
 from ..parameters import option
@@ -155,9 +154,9 @@ def report(
     ] = None,
 ) -> None:
     """Make an HTML page with plots of the results of bench."""
+    run = journal.read(results)
     target = output or results.with_suffix(".html")
     files.check_writable("--output", target, results)
-    run = journal.read(results)
     _write_report(run, target)
     print(f"{target}: {len(run.results)} cells")
 
@@ -179,7 +178,7 @@ def _measure(
     try:
         with (
             journal.Journal(path, goes_on=resume is not None) as kept,
-            terminal.Progress(Console(stderr=True)) as progress,
+            terminal.Progress(words.progress()) as progress,
         ):
             measured = kept.run
             if measured.complete:

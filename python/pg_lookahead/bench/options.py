@@ -5,9 +5,10 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from ..report.record import Server
 from ..server import latency
@@ -100,15 +101,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     scenario: tuple[str, ...] = scenarios.DEFAULT
     cell: tuple[str, ...] = ()
-    rows: tuple[int, ...] = (5_000_000,)
+    rows: tuple[Annotated[int, Meta(ge=FEWEST_ROWS, le=MOST_ROWS)], ...] = (5_000_000,)
     io: tuple[str, ...] = IO
     set: tuple[tuple[str, ...], ...] = ((),)
-    latency: tuple[float | None, ...] = (None,)
-    max_reads: int = 0
+    latency: tuple[Annotated[float, Meta(ge=0, le=latency.LONGEST_MS)] | None, ...] = (None,)
+    max_reads: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     cache: tuple[str, ...] = CACHES
-    rounds: int = 25
-    seconds: float = 20.0
-    precision: float = 3.0
+    rounds: Annotated[int, Meta(ge=1)] = 25
+    seconds: Annotated[float, Meta(gt=0)] = 20.0
+    precision: Annotated[float, Meta(ge=0)] = 3.0
     quick: bool = False
     pg_config: str | None = None
     seed: int = 0

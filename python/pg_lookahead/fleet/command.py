@@ -15,7 +15,6 @@ import msgspec
 import psycopg
 import typer
 from psycopg import conninfo
-from rich.console import Console
 
 from .. import __version__
 from ..parameters import option
@@ -108,7 +107,7 @@ def report(
     found.log, found.logged = files.shown(Path(log.name)) if log else "", logged
     collector = None
     status = _INTERRUPTED
-    with words.status(Console(stderr=True)) as say:
+    with words.status() as say:
         if measure_storage:
             found.storage = storage.measure(measure_storage, measure_seconds, say)
         try:
@@ -167,7 +166,7 @@ def _services(path: Path | None) -> list[collect.Target]:
     for name, values in found.items():
         try:
             targets.append(collect.Target(name, conninfo.make_conninfo("", **values)))
-        except psycopg.Error as error:
+        except (psycopg.Error, TypeError) as error:  # the latter for a value that has the name "conninfo"
             raise ClusterError(f"{option}: [{name}]: {' '.join(str(error).split())}") from None
         servers.parts(targets[-1].dsn, f"{option}: [{name}]")
     return targets

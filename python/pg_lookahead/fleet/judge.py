@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from itertools import count, takewhile
 
 from ..report import words
 from ..server.dsn import without_secrets
@@ -84,8 +85,9 @@ def try_command(statement: Statement, dsn: str) -> str:
     """Return the command that measures a statement with look-ahead and without; it has no password.
 
     Where the statement has parameters, it ends with a place for the value of each."""
-    count = max((int(number) for number in re.findall(r"\$(\d+)", statement.query)), default=0)
-    values = "".join(f" --param '${at}'" for at in range(1, count + 1))
+    known = set(re.findall(r"\$(\d+)", statement.query))  # and sums of money in its comments
+    parameters = takewhile(known.__contains__, map(str, count(1)))
+    values = "".join(f" --param '${number}'" for number in parameters)
     return f"pg_lookahead try --queryid {statement.queryid} --dsn={shlex.quote(without_secrets(dsn))}{values}"
 
 
@@ -255,7 +257,7 @@ def _concurrency(server: Server, storage: Storage | None) -> Iterator[Advice]:
     for place, options in server.tablespaces.items():
         for option in options:
             key, _, value = option.partition("=")
-            if key == name and int(value) < wanted:
+            if key == name and _number(value) < wanted:
                 quoted = '"' + place.replace('"', '""') + '"'
                 yield Advice(f"{name} of tablespace {place}", value, str(wanted), why,
                     f"ALTER TABLESPACE {quoted} SET ({name} = {wanted});", "at once")  # fmt: skip
@@ -268,6 +270,11 @@ def _concurrency(server: Server, storage: Storage | None) -> Iterator[Advice]:
     if name in settings and storage and int(settings[name].setting) < wanted:
         most = f"a process may have at most {settings[name].setting} reads in flight; {why}"
         yield _set(settings, name, str(wanted + _OTHER_READS), most)
+
+
+def _number(text: str) -> float:
+    """Return the value of an option, which the server keeps as it was given: 16, 16.4 or 0x10."""
+    return float.fromhex(text) if text.lower().startswith("0x") else float(text)
 
 
 def _combining(settings: Mapping[str, Setting]) -> Iterator[Advice]:

@@ -5,28 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from .records import Report
 
 _PREFIX = "pg_lookahead_"
-
-
-class _Metrics(Collector):
-    """A collector that gives prometheus_client the figures of a report."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        families: dict[str, GaugeMetricFamily] = {}
-        for name, told, value, labels in _figures(self._report):
-            if value is not None:
-                family = GaugeMetricFamily(_PREFIX + name, told, labels=tuple(labels))
-                families.setdefault(name, family).add_metric(tuple(labels.values()), value)
-        yield from families.values()
 
 
 def _figures(report: Report) -> Iterator[tuple[str, str, float | None, dict[str, str]]]:
@@ -68,5 +51,11 @@ def _figures(report: Report) -> Iterator[tuple[str, str, float | None, dict[str,
 def text_of(report: Report) -> str:
     """Return the report as text in Prometheus's exposition format."""
     registry = CollectorRegistry()
-    registry.register(_Metrics(report))
+    gauges: dict[str, Gauge] = {}
+    for name, told, value, labels in _figures(report):
+        if value is not None:
+            if name not in gauges:
+                gauges[name] = Gauge(_PREFIX + name, told, tuple(labels), registry=registry)
+            gauge = gauges[name].labels(**labels) if labels else gauges[name]
+            gauge.set(value)
     return generate_latest(registry).decode()

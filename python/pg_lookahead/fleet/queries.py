@@ -74,7 +74,8 @@ LEFT JOIN pg_am AS a ON a.oid = c.relam LEFT JOIN pg_index AS x ON x.indexrelid 
 WHERE r.blocks_read > 0 ORDER BY r.blocks_read DESC, name LIMIT {limit}
 """
 
-# Statements that plan a scan; what a role may not see has no queryid.
+# Statements that plan a scan; what a role may not see has no queryid.  One that failed at its first execution
+# has no call, but with pg_stat_statements.track_planning the blocks that its planning read.
 STATEMENTS = """
 SELECT d.datname AS database, s.queryid::text AS queryid, min(left(s.query, 2000)) AS query,
        sum(s.calls)::bigint AS calls, sum(s.total_exec_time) / 1000 AS seconds,
@@ -83,7 +84,7 @@ SELECT d.datname AS database, s.queryid::text AS queryid, min(left(s.query, 2000
 FROM {schema}.pg_stat_statements AS s JOIN pg_database AS d ON d.oid = s.dbid
 WHERE s.queryid IS NOT NULL AND s.query NOT LIKE '%/* pg_lookahead */%'
   AND s.query ~* '^(\\s|[(]|/[*].*?[*]/|--[^\\n]*\\n)*(select|with|update|delete|insert|merge)\\M'
-GROUP BY d.datname, s.queryid HAVING sum(s.shared_blks_read) > 0
+GROUP BY d.datname, s.queryid HAVING sum(s.shared_blks_read) > 0 AND sum(s.calls) > 0
 ORDER BY read_seconds DESC, blocks_read DESC LIMIT {limit}
 """
 

@@ -250,11 +250,6 @@ class Report(msgspec.Struct):
         """Whether all servers answered completely."""
         return not self.interrupted and not any(server.complaints for server in self.servers)
 
-    @property
-    def answered(self) -> bool:
-        """Whether any server answered."""
-        return any(not server.error for server in self.servers)
-
 
 def now() -> str:
     """Return the present time in the form that a report has."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +22,12 @@ _NOTHING = {
 
 
 def nothing(report: Report) -> dict[str, str]:
-    """Return what stands in a section of a report that has no rows."""
-    found = dict(_NOTHING)
+    """Return what stands in a section of a report that has no rows, if any server or a log was read."""
+    found = dict(_NOTHING) if any(not server.error for server in report.servers) else {}
     unknown = [one.name for one in report.servers if one.databases and one.statements is None]
-    if unknown:
+    if found and unknown:
         found["What gains"] += (
-            f"  Of {textwrap.shorten(', '.join(unknown), 200, placeholder=' …')}, no statements are known:"
+            f"  Of {words.cut(', '.join(unknown), 200)}, no statements are known:"
             " no database that was asked has an extension pg_stat_statements that can be used.  One database"
             " of a server is enough, and --all-databases looks for it in each."
         )
@@ -107,7 +106,7 @@ def _grouped(pairs: Iterable[tuple[str | None, str]]) -> dict[str, list[str]]:
 def _listed(grouped: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
     """Yield each key with a text that counts its values and names the first of them."""
     for key, values in grouped.items():
-        yield key, f"{len(values)}: {textwrap.shorten(', '.join(values), 200, placeholder=' …')}"
+        yield key, f"{len(values)}: {words.cut(', '.join(values), 200)}"
 
 
 def _asked(report: Report) -> Iterator[tuple[Server, Database]]:
@@ -251,7 +250,7 @@ def statements(report: Report, limit: int) -> Table:
     return _table(
         'Statements most likely to gain; "at most" is their ratio if reads took no time',
         found,
-        ("statement", lambda _, one: textwrap.shorten(one.query, 160, placeholder=" …")),
+        ("statement", lambda _, one: words.cut(one.query, 160)),
         ("~database", lambda server, one: f"{one.database} on {server.name}"),
         ("~#calls", lambda _, one: words.number(one.calls)),
         ("#a call", lambda _, one: words.duration(one.seconds / one.calls)),
@@ -271,7 +270,7 @@ def harmed(report: Report, limit: int) -> Table:
     return _table(
         "What look-ahead may harm: reads for nothing, or more time or more reads a call than before",
         [(one,) for one in found],
-        ("statement", lambda one: textwrap.shorten(one.what, 160, placeholder=" …")),
+        ("statement", lambda one: words.cut(one.what, 160)),
         ("~where", lambda one: one.place),
         ("reason", lambda one: Cell(one.reason, look="loss")),
         ("~command", lambda one: Cell(one.command, code=True)),

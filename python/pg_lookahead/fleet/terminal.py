@@ -6,6 +6,7 @@ import textwrap
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -27,11 +28,11 @@ def show(console: Console, report: Report, limit: int) -> None:
         "What to rebuild": tables.rebuild(report, limit),
     }
     for name, found in sections.items():
-        nothing = tables.nothing(report).get(name) if report.answered else None
+        nothing = tables.nothing(report).get(name)
         if any(table.rows for table in found):
             console.print(f"\n[bold]{name}[/bold]")
         elif nothing:
-            console.print(f"\n[bold]{name}[/bold]\n\n{nothing}")
+            console.print(f"\n[bold]{name}[/bold]\n\n{escape(words.plain(nothing))}")
         for table in found:
             if table.rows:
                 _show(console, table)

@@ -68,7 +68,11 @@ def run(arguments: Sequence[str], directory: Path | None = None) -> Measured:
     directory: to run in"""
     command = ["fio", "--name=read", "--readonly", "--allow_file_create=0", "--direct=1", "--invalidate=1"]
     done = subprocess.run(
-        [*command, *arguments, "--output-format=json"], capture_output=True, text=True, cwd=directory
+        [*command, *arguments, "--output-format=json"],
+        capture_output=True,
+        text=True,
+        errors="replace",  # the name of a file need not be UTF-8
+        cwd=directory,
     )
     said = (done.stderr or done.stdout).strip().splitlines()
     if done.returncode:

@@ -12,7 +12,6 @@ from typing import Annotated
 import msgspec
 import psycopg
 import typer
-from rich.console import Console
 
 from ..measure import statistics
 from ..measure.statistics import Interval, Verdict
@@ -91,7 +90,7 @@ def try_(
         bool, option("Show which nodes would look ahead; execute nothing.", None, "--explain-only")
     ] = False,
     fail_below: Annotated[
-        float | None, option("Exit status 1 if the ratio is surely lower than this.", "RATIO", min=0.0)
+        float | None, option("Exit status 1 if the ratio is surely lower.", "RATIO", min=0.0, max=1000.0)
     ] = None,
     plan: Annotated[
         Path | None, option("Write the plan with look-ahead, as EXPLAIN (FORMAT JSON) has it.", "FILE")
@@ -137,7 +136,7 @@ def try_(
             trials.planned(session, trial)
         else:
             try:
-                with words.status(Console(stderr=True)) as step:
+                with words.status() as step:
                     caches = Caches(session, state, whole=drop_caches)
                     statistics.ratio([1.0, 1.0], [1.0, 1.0])  # loads scipy, which is no part of --time
                     started = monotonic()

@@ -198,7 +198,9 @@ class Session(ExitStack):
             if self.conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
                 self.conn.execute("DEALLOCATE ALL")
         assert row is not None
-        found: dict[str, Any] = row[0][0]
+        found: dict[str, Any] = row[0][0] if row[0] else {}
+        if "Plan" not in found:
+            raise ClusterError("the statement has no plan: a rule puts nothing in its place, or a command")
         return found
 
     def _values(self, needed: bool) -> tuple[str, bool]:

@@ -17,7 +17,7 @@ def replacing(path: Path) -> Iterator[Path]:
     A symbolic link stays, and the file that it names is replaced.  A device or a pipe (such as
     /dev/null) is written to, since another file in its place would break other programs.
     ClusterError, which names ``path``, if it cannot be written."""
-    target = path.resolve()
+    target = Path(os.path.realpath(path))  # Path.resolve() raises an error for links in a circle
     special = target.exists() and not target.is_file() and not target.is_dir()
     partial = target if special else target.with_name(f".{target.name}.partial")
     try:
@@ -57,7 +57,7 @@ def check_writable(option: str, path: Path, *others: Path | None) -> None:
         raise ClusterError(f"{option} {path}: there is no directory {path.absolute().parent}")
     if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
         raise ClusterError(f"{option} {path}: cannot write there")
-    if path.resolve() in [one.resolve() for one in others if one is not None]:
+    if os.path.realpath(path) in [os.path.realpath(one) for one in others if one is not None]:
         raise ClusterError(f"{option} {path}: two arguments name the same file")
 
 

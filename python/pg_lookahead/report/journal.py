@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from contextlib import ExitStack
 from datetime import datetime, timezone
@@ -26,13 +27,17 @@ class Journal(ExitStack):
     def __init__(self, path: Path, *, goes_on: bool = False) -> None:
         super().__init__()
         self.path = path
+        self._file = self.enter_context(path.open("ab" if goes_on else "xb", buffering=0))
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ClusterError(f"{path}: another process is writing to it") from None
         if goes_on:
             lines = path.read_bytes().splitlines(keepends=True)
             while lines and (not lines[-1].endswith(b"\n") or isinstance(_decode(lines[-1]), Repetition)):
                 lines.pop()
             os.truncate(path, sum(map(len, lines)))
         self.run = read(path) if goes_on else Run()
-        self._file = self.enter_context(path.open("ab" if goes_on else "xb", buffering=0))
 
     def write(self, line: Line) -> None:
         """Write one line; ClusterError, which names the file, if it cannot be kept."""

@@ -59,10 +59,28 @@ def minutes(seconds: float) -> str:
     return f"{max(1, round(seconds))} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
+def cut(text: str, longest: int) -> str:
+    """Return a text in one line, of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[: longest - 2].rstrip()} …"
+
+
 def output() -> Console:
     """Return a console on standard output that is as wide as the terminal, or WIDE."""
     out = Console()
-    return out if out.is_terminal else Console(width=WIDE)
+    return _wide_enough(out) if out.is_terminal else Console(width=WIDE)
+
+
+def progress() -> Console:
+    """Return a console on standard error."""
+    return _wide_enough(Console(stderr=True))
+
+
+def _wide_enough(console: Console) -> Console:
+    """Widen a console to which no text can be folded: some programs set $COLUMNS to 0."""
+    if console.width < NARROW:
+        console.width = NARROW
+    return console
 
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
@@ -100,8 +118,9 @@ def show_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
 
 
 @contextmanager
-def status(console: Console) -> Iterator[Callable[[str], None]]:
+def status(console: Console | None = None) -> Iterator[Callable[[str], None]]:
     """Tell of the step at work: in one line of a terminal, else a line a step with the time."""
+    console = console or progress()
     if console.is_terminal:
         with console.status("") as line:
             yield lambda text: line.update(Text(plain(text)))  # a name in it may look like rich's markup

@@ -105,12 +105,11 @@ class Home:
         if wanted and not Path(wanted).is_dir():
             raise ClusterError(f"PG_LOOKAHEAD_TMPDIR={wanted}: there is no such directory")
         which = f"PG_LOOKAHEAD_TMPDIR={wanted}" if wanted else "none of $TMPDIR, /var/tmp and /tmp"
-        who = self.user.pw_name if self.user else pwd.getpwuid(os.getuid()).pw_name
+        who = f"user {self.user.pw_name}" if self.user else "you"  # of whom a container may know no name
         raise ClusterError(
             f"a private server cannot be kept in {which}",
-            hint="Set PG_LOOKAHEAD_TMPDIR to a directory that user"
-            f" {who} can enter and write to, in which no other user can rename what is there, with a path of"
-            f" at most {_LONGEST_BASE} characters.",
+            hint=f"Set PG_LOOKAHEAD_TMPDIR to a directory that {who} can enter and write to, in which no"
+            f" other user can rename what is there, with a path of at most {_LONGEST_BASE} characters.",
         )
 
     def _reaches(self, path: Path) -> bool:

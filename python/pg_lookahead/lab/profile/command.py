@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ... import parameters
@@ -110,13 +110,13 @@ def record(
         settings=parameters.assignments("--set", settings or []),
         seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
     )
-    with words.status(Console(stderr=True)) as report:
+    with words.status() as report:
         taken = recording.record(plan, report)
     table = Table("configuration", "runs", "median", "least", "most", "processes")
     for column in table.columns[1:5]:
         column.justify = "right"
     for row in rows(taken):
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console = words.output()
     console.print(table)
     if len(taken) > 1:

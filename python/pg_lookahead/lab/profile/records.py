@@ -16,9 +16,9 @@ import msgspec
 from ...report import files
 from ...server.installation import ClusterError
 
-# Beyond these bounds a member is damage.
+# Beyond these bounds a member is damage; the fourth power of a number must be one, too.
 Count = Annotated[int, msgspec.Meta(gt=-(2**62), lt=2**62)]
-Number = Annotated[float, msgspec.Meta(gt=-1e300, lt=1e300)]
+Number = Annotated[float, msgspec.Meta(gt=-1e60, lt=1e60)]
 
 
 class Function(msgspec.Struct, frozen=True):

@@ -31,7 +31,7 @@ class TraceError(ClusterError):
 
 
 def check_numbers(device: object) -> None:
-    """TraceError if a parameter of a device is no number that is not negative."""
+    """TraceError if a parameter of a device is neither 0 nor a number with which times can be computed."""
     for name, value in vars(device).items():
-        if not isinstance(value, Sequence) and not 0 <= value < 1e12:
-            raise TraceError(f"{name} = {value}: expected a number that is not negative")
+        if not isinstance(value, Sequence) and not (value == 0 or 1e-9 <= value < 1e12):
+            raise TraceError(f"{name} = {value}: expected 0, or a number from 1e-9 to 1e12")

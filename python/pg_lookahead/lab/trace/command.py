@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ... import parameters
@@ -111,7 +111,7 @@ def trace(
     elif index is not None:
         from . import index as live
 
-        with words.status(Console(stderr=True)) as say:
+        with words.status() as say:
             made = live.trace(path, dsn, index, lower, upper, say)
     elif given:
         made = _from_text(path, given[0], str(texts[given[0]]), only)
@@ -169,23 +169,21 @@ def simulate(
     opened = Trace.open(path)
     wanted = orders.combinations(policy, chunk, depth)
     chosen = _model(model, settings, calibrate, seconds, save, path)
-    console = Console(stderr=True)
     outcomes = []
-    with console.status("") if console.is_terminal else nullcontext() as line:
+    with words.status() as say:
         for number, one in enumerate(wanted, 1):
-            if line:
-                line.update(f"{number} of {len(wanted)}: {one}, depth {one.depth}")
+            say(f"{number} of {len(wanted)}: {one}, depth {one.depth}")
             outcomes.append(simulation.predict(opened, chosen.device, one, combine << 10))
     if as_json:
-        told = [{**outcome.policy.as_dict(), **outcome.figures} for outcome in outcomes]
+        told = [outcome.as_dict() for outcome in outcomes]
         print(json.dumps({"trace": opened.source, **chosen.as_dict(), "outcomes": told}))
     else:
         title = f"{opened.source}: {outcomes[0].wanted:,} reads, on {chosen.name}"
-        _show(title, simulation.COLUMNS, [simulation.row(outcome) for outcome in outcomes])
+        _show(title, simulation.COLUMNS, outcomes)
         if parameters:
             listed = Table("parameter", "value", "source")
             for name, value in chosen.parameters.items():
-                listed.add_row(name, str(value), chosen.source(name))
+                listed.add_row(name, str(value), escape(words.plain(chosen.source(name))))
             words.output().print(listed)
 
 
@@ -205,7 +203,7 @@ def _model(
     if calibrate is not None:
         from .calibrate import measure
 
-        with words.status(Console(stderr=True)) as say:
+        with words.status() as say:
             chosen = measure(calibrate, seconds, say)
     else:
         chosen = models.find(name)
@@ -215,12 +213,13 @@ def _model(
     return chosen
 
 
-def _show(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    table = Table(*columns)
+def _show(title: str, columns: Sequence[tuple[str, Callable[..., str]]], items: Sequence[object]) -> None:
+    """Show a table: columns are headings, each with the function that shows an item there."""
+    table = Table(*(heading for heading, _ in columns))
     for column in table.columns[1:]:
         column.justify = "right"
-    for cells in rows:
-        table.add_row(*cells)
+    for item in items:
+        table.add_row(*(show(item) for _, show in columns))
     words.say(words.output(), title)
     words.output().print(table)
 
@@ -255,7 +254,7 @@ def replay(
     chosen = _model(model or "", settings, None if model else file, seconds, save, path, file)
     done: list[doing.Replayed] = []
     try:
-        with words.status(Console(stderr=True)) as say:
+        with words.status() as say:
             measured = doing.run(
                 opened, file, chosen.device, wanted, engine=engine, limit=combine << 10, say=say
             )
@@ -269,24 +268,13 @@ def replay(
 
 
 def _tell_replayed(opened: Trace, file: Path, model: Model, done: Sequence[Replayed], as_json: bool) -> None:
+    from . import replay as doing
+
     total = replace(opened, most=None).wanted
     if as_json:
-        cells = [
-            {**one.policy.as_dict(), "reads": one.reads, "predicted": one.predicted, "measured": one.measured}
-            for one in done
-        ]
+        cells = [one.as_dict() for one in done]
         told = {"trace": opened.source, "wanted": opened.wanted, "rows": total}
         print(json.dumps({**told, **model.as_dict(), "cells": cells}))
         return
     part = f"the first {opened.wanted:,} of {total:,} reads" if opened.wanted < total else f"{total:,} reads"
-    _show(
-        f"{opened.source}: {part}, on {file}",
-        ("policy", "depth", "reads", "predicted", "measured", "predicted / measured - 1"),
-        [
-            (
-                *(str(one.policy), str(one.policy.depth), f"{one.reads:,}"),
-                *(words.duration(one.predicted), words.duration(one.measured), f"{one.error:+.0%}"),
-            )
-            for one in done
-        ],
-    )
+    _show(f"{opened.source}: {part}, on {file}", doing.COLUMNS, done)

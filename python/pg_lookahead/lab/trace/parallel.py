@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -49,8 +50,8 @@ class Parallel:
             raise TraceError("stream_mb_s and queue must not be 0")
         if self.spread > 3:
             raise TraceError("spread is the deviation of a logarithm; more than 3 is not believable")
-        depths = [row[0] for row in self.table]
-        if any(len(row) != 3 or min(row) <= 0 for row in self.table) or depths != sorted(set(depths)):
+        good = all(len(row) == 3 and 1e-9 <= min(row) <= max(row) < 1e12 for row in self.table)
+        if not good or any(one[0] >= following[0] for one, following in pairwise(self.table)):
             raise TraceError("table: expected rows of depth, latency_us, stream_mb_s, by ascending depth")
 
     def latency(self, length: Ints, depth: int) -> Floats:

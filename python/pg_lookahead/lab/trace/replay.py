@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ...measure import fio
+from ...report import words
 from . import Batches, Ints, Reads, TraceError
 from .format import Trace
 from .models import Device
@@ -37,6 +38,21 @@ class Replayed:
     def error(self) -> float:
         """Predicted / measured - 1."""
         return self.predicted / self.measured - 1
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the policy and its figures as values for JSON."""
+        figures = {"reads": self.reads, "predicted": self.predicted, "measured": self.measured}
+        return {**self.policy.as_dict(), **figures}
+
+
+COLUMNS: tuple[tuple[str, Callable[[Replayed], str]], ...] = (
+    ("policy", lambda one: str(one.policy)),
+    ("depth", lambda one: str(one.policy.depth)),
+    ("reads", lambda one: f"{one.reads:,}"),
+    ("predicted", lambda one: words.duration(one.predicted)),
+    ("measured", lambda one: words.duration(one.measured)),
+    ("predicted / measured - 1", lambda one: f"{one.error:+.0%}"),
+)
 
 
 def run(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -30,10 +31,11 @@ class Outcome:
     bytes: int
     distance: int
 
-    @property
-    def figures(self) -> dict[str, float]:
-        """Return the result's figures."""
-        return {name: getattr(self, name) for name in ("seconds", "wanted", "reads", "bytes", "distance")}
+    def as_dict(self) -> dict[str, object]:
+        """Return the policy and its figures as values for JSON."""
+        figures = asdict(self)
+        del figures["policy"]
+        return {**self.policy.as_dict(), **figures}
 
 
 def predict(trace: Trace, device: Device, policy: Policy, limit: int = COMBINE) -> Outcome:
@@ -54,16 +56,11 @@ def predict(trace: Trace, device: Device, policy: Policy, limit: int = COMBINE) 
     return Outcome(policy, seconds, trace.wanted, count, size, distance)
 
 
-COLUMNS = ("policy", "depth", "predicted", "reads", "MB read", "seek distance, GB")
-
-
-def row(outcome: Outcome) -> tuple[str, ...]:
-    """Return the cells of a row of the table COLUMNS."""
-    return (
-        str(outcome.policy),
-        str(outcome.policy.depth),
-        words.duration(outcome.seconds),
-        f"{outcome.reads:,}",
-        f"{outcome.bytes / 1e6:,.0f}",
-        f"{outcome.distance / 1e9:,.1f}",
-    )
+COLUMNS: tuple[tuple[str, Callable[[Outcome], str]], ...] = (
+    ("policy", lambda one: str(one.policy)),
+    ("depth", lambda one: str(one.policy.depth)),
+    ("predicted", lambda one: words.duration(one.seconds)),
+    ("reads", lambda one: f"{one.reads:,}"),
+    ("MB read", lambda one: f"{one.bytes / 1e6:,.0f}"),
+    ("seek distance, GB", lambda one: f"{one.distance / 1e9:,.1f}"),
+)

@@ -78,8 +78,7 @@ def strace(numbered: Lines) -> Iterator[Entry]:
     for number, line in numbered:
         if found := _READ.match(line):
             fd, path, offset = found.group(3, 4, 5) if found[3] else found.group(6, 7, 8)
-            entry = (_name(opened, fd, path), int(offset), int(found[9]))
-            _check(number, line, entry)
+            entry = _entry(number, line, _name(opened, fd, path), offset, found[9])
             if waiting:
                 held.append(entry)
             elif entry[2] > 0:
@@ -90,9 +89,7 @@ def strace(numbered: Lines) -> Iterator[Entry]:
         elif b"pread" in line and (found := _RESUMED.match(line)):
             place, name = waiting.pop(found[1] or found[2] or b"", (-1, b""))
             if place >= 0:  # else it was begun before strace was
-                entry = (name, int(found[3] or found[4]), int(found[5]))
-                _check(number, line, entry)
-                held[place] = entry
+                held[place] = _entry(number, line, name, found[3] or found[4], found[5])
         elif found := _OPEN.match(line):
             opened[found[4]] = found[3]
         elif _CALL.match(line) and not _RESULT.search(line):
@@ -130,8 +127,7 @@ def blkparse(numbered: Lines) -> Iterator[Entry]:
         if found[2] == b"D" and b"R" in found[3]:
             if found[4] is None:
                 raise _bad(number, line, "a read without sectors")
-            entry = (found[1], int(found[4]) * SECTOR, int(found[5]) * SECTOR)
-            _check(number, line, entry)
+            entry = _entry(number, line, found[1], found[4], found[5], SECTOR)
             if entry[2] > 0:
                 yield entry
 
@@ -160,21 +156,23 @@ def iolog(numbered: Lines) -> Iterator[Entry]:
             raise _bad(number, line, "not a line of an iolog")
         if action != b"read":
             continue
-        try:
-            entry = (words[skip], int(words[2 + skip]), int(words[3 + skip]))
-        except ValueError:
-            raise _bad(number, line, "offset or length is no number") from None
-        _check(number, line, entry)
+        entry = _entry(number, line, words[skip], words[2 + skip], words[3 + skip])
         if entry[2] <= 0:
             raise _bad(number, line, "the length is not positive")
         yield entry
 
 
-def _check(number: int, line: bytes, entry: Entry) -> None:
-    if entry[1] < 0:
-        raise _bad(number, line, f"the offset {entry[1]} is negative")
-    if entry[1] > FURTHEST // 2 or entry[2] > _LONGEST_READ:
-        raise _bad(number, line, f"{entry[2]} bytes at {entry[1]} are not believable")
+def _entry(number: int, line: bytes, name: bytes, offset: bytes, length: bytes, unit: int = 1) -> Entry:
+    """Return a read of a line, whose offset and length are texts; unit: bytes in which they count."""
+    try:
+        start, size = int(offset) * unit, int(length) * unit
+    except ValueError:  # also of a number with thousands of digits
+        raise _bad(number, line, "offset or length is no number") from None
+    if start < 0:
+        raise _bad(number, line, f"the offset {start} is negative")
+    if start > FURTHEST // 2 or size > _LONGEST_READ:
+        raise _bad(number, line, f"{size} bytes at {start} are not believable")
+    return name, start, size
 
 
 PARSERS = {"strace": strace, "blkparse": blkparse, "iolog": iolog}
