@@ -24,6 +24,7 @@
 #include "index/btree_children.h"
 #include "index/btree_leaf.h"
 #include "index/index_page.h"
+#include "read/page_read.h"
 #include "read/uncount.h"
 #include "storage/bufmgr.h"
 
@@ -402,7 +403,9 @@ children_descend(BTreeChildren *children)
 														  InvalidBlockNumber;
 		if (moves == MAX_MOVES)
 			break;
-		buffer = ReadBuffer(index, place.page);
+		buffer = PageReadIfSound(index, place.page);
+		if (!BufferIsValid(buffer))
+			break;
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		found = BTreeSearchPage(&children->search, index,
 								BufferGetPage(buffer), &place, &offnum);

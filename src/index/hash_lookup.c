@@ -36,7 +36,11 @@ hash_lookup_code(HashLookup *lookup)
 						  lookup->base.keys[0].sk_argument));
 }
 
-/* The copy of the metapage in the relation's cache entry, or NULL. */
+/*
+ * The copy of the metapage in the relation's cache entry, or NULL.  A function
+ * of the server, as one that hashes a value, may look into catalogs, and so
+ * have the entry rebuilt: the copy is gone then.
+ */
 static inline const HashMetaPageData *
 hash_lookup_metadata(const HashLookup *lookup)
 {
@@ -54,13 +58,14 @@ static bool
 hash_lookup_begin(IndexLookup *base, IndexPlace *place)
 {
 	HashLookup *lookup = (HashLookup *) base;
+	uint32		code = hash_lookup_code(lookup);
 	const HashMetaPageData *meta = hash_lookup_metadata(lookup);
 	Bucket		bucket;
 	uint32		spares = 0;
 
 	if (meta == NULL)
 		return false;
-	bucket = hash_lookup_bucket_of(meta, hash_lookup_code(lookup));
+	bucket = hash_lookup_bucket_of(meta, code);
 	if (bucket == InvalidBucket)
 		return false;
 

@@ -288,21 +288,12 @@ lookup_start_index_page(Lookup *lookup, LookupKey *key)
 static Buffer
 lookup_read_advised(LookupPages *pages, LookupKey *key)
 {
-	BlockNumber block = key->read.block;
-	Buffer		buffer = PageFind(pages->rel, block);
-	CountsBefore before;
-	int			reads;
+	CountsBefore before = CountsNow(pages->rel);
+	Buffer		buffer = PageReadIfSound(pages->rel, key->read.block);
+	int			reads = UncountSince(pages->rel, &before);
 
-	if (BufferIsValid(buffer))
-		return buffer;
-	if (!PageIsSoundInFile(pages->rel, block))
-	{
+	if (!BufferIsValid(buffer))
 		key->visited = MAX_VISITED;
-		return InvalidBuffer;
-	}
-	before = CountsNow(pages->rel);
-	buffer = ReadBuffer(pages->rel, block);
-	reads = UncountSince(pages->rel, &before);
 	pages->owed += reads;
 	pages->advised -= Min(reads, pages->advised);
 	return buffer;

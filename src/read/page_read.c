@@ -169,13 +169,17 @@ PageFind(Relation rel, BlockNumber block)
 	return buffer;
 }
 
-bool
-PageIsSoundInFile(Relation rel, BlockNumber block)
+Buffer
+PageReadIfSound(Relation rel, BlockNumber block)
 {
+	Buffer		buffer = PageFind(rel, block);
 	PGIOAlignedBlock page;
 
+	if (BufferIsValid(buffer))
+		return buffer;
 	smgrread(RelationGetSmgr(rel), MAIN_FORKNUM, block, page.data);
-	return LookaheadPageIsVerified(page.data, block);
+	return LookaheadPageIsVerified(page.data, block) ?
+		ReadBuffer(rel, block) : InvalidBuffer;
 }
 
 int

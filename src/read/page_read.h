@@ -88,11 +88,12 @@ extern void PageReadWait(Relation rel, const PageRead *page);
 extern Buffer PageFind(Relation rel, BlockNumber block);
 
 /*
- * Would an ordinary read of a page of the main fork find it sound?  It is read
- * past shared buffers, from the page cache of the system if it was left to the
- * kernel.  Reports nothing, and counts for nothing.
+ * Pin a page of the main fork, which exists; InvalidBuffer, without a report,
+ * if it is damaged: the server may never come to it.  One that is not cached is
+ * read twice, first past shared buffers.  Counts as ReadBuffer() does if it is
+ * read, and else for nothing.
  */
-extern bool PageIsSoundInFile(Relation rel, BlockNumber block);
+extern Buffer PageReadIfSound(Relation rel, BlockNumber block);
 
 /* What a window needs besides. */
 

@@ -88,7 +88,7 @@ leaf_parents_look(LeafParents *parents, BTreeChildren *children)
 		return;
 	}
 	if (leaf_parents_exists(parents, children->next))
-		buffer = ReadBuffer(parents->index, children->next);
+		buffer = PageReadIfSound(parents->index, children->next);
 	reads = UncountSince(parents->index, &before);
 	parents->owed += children->searches ? reads : 0;
 	leaf_parents_examine(children, buffer);

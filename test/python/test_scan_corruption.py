@@ -169,6 +169,26 @@ def test_damaged_leaf_that_stock_does_not_reach_is_no_error(sides: Sides, damage
     assert seen[0][0] == "rows" or damage == "link"
 
 
+@with_checksums
+def test_damage_above_the_leaves_that_stock_does_not_reach_is_no_error(sides: Sides) -> None:
+    """Stock comes to one page of each level, on the way to the first leaf page, and goes on from leaf to leaf."""
+
+    def steps(side: Side) -> list[Any]:
+        rows = "SELECT i, repeat('k', 1500) || lpad(i::text, 6, '0'), 'x' FROM generate_series(1, 3000) AS i"
+        side.table('(id int, k text STORAGE PLAIN COLLATE "C", pad text)', rows, "(k)")
+        pages = side.rows(
+            "SELECT b FROM generate_series(1, pg_relation_size('t_0') / 8192 - 1) AS b, bt_page_stats('t_0', b) AS s"
+            " WHERE s.btpo_level > 0 AND s.btpo_prev > 0"
+        )
+        for (page,) in pages:
+            damaged(side, spoil_block(page), "t_0")
+        side.evict()
+        query = "SELECT count(*) FROM (SELECT id FROM t WHERE k >= 'k' ORDER BY k OFFSET 0) AS q"
+        return [len(pages) > 100, outcome(side.conn, query)]
+
+    assert alike(sides, steps) == [True, ("rows", [(3000,)])]
+
+
 def put(form: str, offset: int, value: int, times: int = 1) -> Callable[[bytearray], None]:
     """Writes a number into a page, again and again."""
 
