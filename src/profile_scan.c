@@ -47,8 +47,8 @@ WRAPPED(PROFILE_HEAP_FETCH, bool, ScanFetch,
 		(node, scan, direction, slot))
 WRAPPED(PROFILE_PAGE_ROWS, bool, PageRowsLookUp,
 		(PageRows **rows, MemoryContext mcxt, IndexScanDesc scan,
-		 ScanDirection direction, int64 most),
-		(rows, mcxt, scan, direction, most))
+		 ScanDirection direction, int64 most, int64 certain),
+		(rows, mcxt, scan, direction, most, certain))
 WRAPPED(PROFILE_HOT_SEARCH, bool, heap_hot_search_buffer,
 		(ItemPointer tid, Relation relation, Buffer buffer, Snapshot snapshot,
 		 HeapTuple tuple, bool *all_dead, bool first_call),

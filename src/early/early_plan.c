@@ -17,9 +17,11 @@
 #include "compat.h"
 #include "early/early_plan.h"
 #include "early/harmless.h"
+#include "early/heap_row.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -470,20 +472,54 @@ ReturnsInfallibly(PlanState *plan_state, bool scanned)
 		 IsInfallible((Node *) plan->qual, plan_state->state));
 }
 
-bool
-NextRowIsKnown(PlanState *plan_state)
+Bitmapset *
+ColumnsRead(const Plan *plan)
 {
-	HeapScanDesc scan;
+	Bitmapset  *columns = NULL;
+	ListCell   *lc;
 
+	if (!IsA(plan, SeqScan) && !IsA(plan, IndexScan))
+		return NULL;
+	pull_varattnos((Node *) plan->qual, ((const Scan *) plan)->scanrelid,
+				   &columns);
+	foreach(lc, plan->targetlist)
+	{
+		Node	   *expression = (Node *) lfirst_node(TargetEntry, lc)->expr;
+
+		if (!IsA(expression, Var))
+			pull_varattnos(expression, ((const Scan *) plan)->scanrelid,
+						   &columns);
+	}
+	return columns;
+}
+
+/*
+ * Has a sequential scan, which keeps the visible rows of its page, a sound one
+ * there as its next one?
+ */
+static bool
+early_has_next(const ScanState *state, const Bitmapset *read)
+{
+	HeapScanDesc scan = (HeapScanDesc) state->ss_currentScanDesc;
+	HeapTupleData row;
+
+	return scan != NULL && scan->rs_inited &&
+		(scan->rs_base.rs_flags & SO_ALLOW_PAGEMODE) != 0 &&
+		scan->rs_cindex + 1 < scan->rs_ntuples &&
+		HeapRowAt(BufferGetPage(scan->rs_cbuf),
+				  scan->rs_vistuples[scan->rs_cindex + 1], ROW_IS_VISIBLE,
+				  &row) &&
+		HeapRowIsSound(RelationGetDescr(scan->rs_base.rs_rd), row.t_data,
+					   row.t_len, read);
+}
+
+bool
+NextRowIsKnown(PlanState *plan_state, const Bitmapset *read)
+{
 	switch (nodeTag(plan_state))
 	{
 		case T_SeqScanState:
-			/* it keeps the visible rows of its page */
-			scan = (HeapScanDesc)
-				((ScanState *) plan_state)->ss_currentScanDesc;
-			return scan != NULL && scan->rs_inited &&
-				(scan->rs_base.rs_flags & SO_ALLOW_PAGEMODE) != 0 &&
-				scan->rs_cindex + 1 < scan->rs_ntuples;
+			return early_has_next((ScanState *) plan_state, read);
 		case T_SortState:
 			/* it fails after the rows of a LIMIT, if it keeps no others */
 			return !((SortState *) plan_state)->bounded;

@@ -45,10 +45,17 @@ extern bool ParamsAreKnown(const EState *estate, const List *params);
 extern bool ReturnsInfallibly(PlanState *plan_state, bool scanned);
 
 /*
- * Can such a node return its next row without looking for it?  This is true
- * while it has visible rows left on its present page, or all in memory.  An
- * index scan finds out one by one what is visible; see AheadFetchNear().
+ * The columns of its table that a scan reads to filter rows, or to compute what
+ * it returns, as pull_varattnos() has them; NULL of any other node.
  */
-extern bool NextRowIsKnown(PlanState *plan_state);
+extern Bitmapset *ColumnsRead(const Plan *plan);
+
+/*
+ * Can such a node return its next row without looking for it?  This is true
+ * while it has visible rows left on its present page, or all in memory, and the
+ * next one is sound (HeapRowIsSound()).  An index scan finds out one by one
+ * what is visible; see AheadFetchNear().
+ */
+extern bool NextRowIsKnown(PlanState *plan_state, const Bitmapset *read);
 
 #endif							/* PG_LOOKAHEAD_EARLY_PLAN_H */

@@ -12,11 +12,11 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/sysattr.h"
 #include "access/tupmacs.h"
 #include "early/heap_row.h"
 #include "read/page_read.h"
 #include "utils/rel.h"
-#include "varatt.h"
 
 /* The tuple of a line pointer, or NULL. */
 static HeapTupleHeader
@@ -41,6 +41,29 @@ heap_row_may_be_visible(const HeapTupleHeaderData *tuple)
 }
 
 bool
+HeapRowIsLive(const HeapTupleHeaderData *tuple)
+{
+	return HeapTupleHeaderXminCommitted(tuple) &&
+		((tuple->t_infomask & HEAP_XMAX_INVALID) != 0 ||
+		 HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask));
+}
+
+/* Is this the tuple that is looked for? */
+static bool
+heap_row_is_found(const HeapTupleHeaderData *tuple, HeapRowHow how)
+{
+	switch (how)
+	{
+		case ROW_IS_VISIBLE:
+			return true;
+		case ROW_IS_LIVE:
+			return HeapRowIsLive(tuple);
+		default:
+			return heap_row_may_be_visible(tuple);
+	}
+}
+
+bool
 HeapRowAt(Page page, OffsetNumber offset, HeapRowHow how, HeapTuple row)
 {
 	OffsetNumber last = Min(PageGetMaxOffsetNumber(page), MaxHeapTuplesPerPage);
@@ -54,7 +77,7 @@ HeapRowAt(Page page, OffsetNumber offset, HeapRowHow how, HeapTuple row)
 		if (offset < FirstOffsetNumber || offset > last)
 			break;
 		id = PageGetItemId(page, offset);
-		if (how == ROW_OF_CHAIN && ItemIdIsRedirected(id))
+		if (how >= ROW_OF_CHAIN && ItemIdIsRedirected(id))
 		{
 			offset = ItemIdGetRedirect(id);
 			continue;
@@ -62,7 +85,7 @@ HeapRowAt(Page page, OffsetNumber offset, HeapRowHow how, HeapTuple row)
 		tuple = heap_row_tuple_at(page, id);
 		if (tuple == NULL)
 			break;
-		if (how == ROW_IS_VISIBLE || heap_row_may_be_visible(tuple))
+		if (heap_row_is_found(tuple, how))
 		{
 			row->t_data = tuple;
 			row->t_len = ItemIdGetLength(id);
@@ -101,6 +124,27 @@ CachedRowFetch(TupleTableSlot *slot, Relation table,
 	return true;
 }
 
+bool
+CachedRowIsSound(Relation table, const ItemPointerData *tid,
+				 const Bitmapset *read)
+{
+	Buffer		buffer = PageFind(table, ItemPointerGetBlockNumberNoCheck(tid));
+	HeapTupleData row;
+	Page		page;
+	bool		sound;
+
+	if (!BufferIsValid(buffer))
+		return false;
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
+	sound = !TransactionIdIsValid(((PageHeader) page)->pd_prune_xid) &&
+		HeapRowAt(page, ItemPointerGetOffsetNumberNoCheck(tid), ROW_IS_LIVE,
+				  &row) &&
+		HeapRowIsSound(RelationGetDescr(table), row.t_data, row.t_len, read);
+	UnlockReleaseBuffer(buffer);
+	return sound;
+}
+
 /* The bytes of a variable-length value; 0 if they cannot all be there. */
 static Size
 heap_row_size_of_varlena(const char *value, Size left)
@@ -117,7 +161,7 @@ heap_row_size_of_varlena(const char *value, Size left)
 	}
 	else if (VARATT_IS_1B(value))
 		size = VARSIZE_1B(value);
-	else if (left < VARHDRSZ)
+	else if (left < VARHDRSZ || VARSIZE_4B(value) < VARHDRSZ)
 		return 0;
 	else
 		size = VARSIZE_4B(value);
@@ -143,15 +187,18 @@ void
 HeapRowBegin(HeapRowWalk *walk, TupleDesc desc, HeapTupleHeader tuple,
 			 Size length)
 {
+	int			natts;
+
 	*walk = (HeapRowWalk) {.desc = desc, .tuple = tuple};
 	if (length < SizeofHeapTupleHeader)
 		return;
-	walk->natts = Min(HeapTupleHeaderGetNatts(tuple), desc->natts);
+	natts = Min(HeapTupleHeaderGetNatts(tuple), desc->natts);
 	if (tuple->t_hoff > length || tuple->t_hoff < SizeofHeapTupleHeader ||
 		tuple->t_hoff != MAXALIGN(tuple->t_hoff) ||
 		((tuple->t_infomask & HEAP_HASNULL) != 0 &&
-		 SizeofHeapTupleHeader + BITMAPLEN(walk->natts) > tuple->t_hoff))
+		 SizeofHeapTupleHeader + BITMAPLEN(natts) > tuple->t_hoff))
 		return;
+	walk->natts = natts;
 	walk->size = length - tuple->t_hoff;
 	walk->is_sound = true;
 }
@@ -184,12 +231,17 @@ HeapRowNextValue(HeapRowWalk *walk)
 }
 
 bool
-HeapRowIsSound(TupleDesc desc, HeapTupleHeader tuple, Size length)
+HeapRowIsSound(TupleDesc desc, HeapTupleHeader tuple, Size length,
+			   const Bitmapset *read)
 {
 	HeapRowWalk walk;
+	const char *value;
 
 	HeapRowBegin(&walk, desc, tuple, length);
-	while (walk.is_sound && HeapRowNextValue(&walk) != NULL)
-		;
+	while ((value = HeapRowNextValue(&walk)) != NULL)
+		if (TupleDescAttr(desc, walk.next - 1)->attlen == -1 &&
+			HeapValueIsToasted(value) &&
+			bms_is_member(walk.next - FirstLowInvalidHeapAttributeNumber, read))
+			return false;
 	return walk.is_sound;
 }

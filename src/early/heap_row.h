@@ -15,17 +15,23 @@
 
 #include "access/htup.h"
 #include "executor/tuptable.h"
+#include "nodes/bitmapset.h"
 #include "storage/bufpage.h"
 #include "utils/relcache.h"
+#include "varatt.h"
 
 /* How a row of a page is found. */
 typedef enum HeapRowHow
 {
 	ROW_IS_VISIBLE,				/* its line pointer is that of a visible row */
 	ROW_BY_ITSELF,				/* it is visible as far as its hint bits tell */
-	ROW_OF_CHAIN				/* it, or a later version of it on the page, is
+	ROW_OF_CHAIN,				/* it, or a later version of it on the page, is
 								 * visible so: for an entry of an index */
+	ROW_IS_LIVE					/* it is the first of such a chain, and live */
 } HeapRowHow;
+
+/* Was a tuple inserted, and not deleted, as its hint bits tell? */
+extern bool HeapRowIsLive(const HeapTupleHeaderData *tuple);
 
 /*
  * Find a row on a page that is locked, or a copy; false if there is none.  Sets
@@ -45,6 +51,14 @@ extern TupleTableSlot *CachedRowSlot(Relation table);
 extern bool CachedRowFetch(TupleTableSlot *slot, Relation table,
 						   const ItemPointerData *tid, HeapRowHow how);
 
+/*
+ * Can a scan come to the row of an index entry with no effect and no error?
+ * Its page must be in shared buffers, with nothing on it to be pruned, and no
+ * transaction must be looked up to see the row.  read: see HeapRowIsSound().
+ */
+extern bool CachedRowIsSound(Relation table, const ItemPointerData *tid,
+							 const Bitmapset *read);
+
 /* A walk through the values of a tuple. */
 typedef struct HeapRowWalk
 {
@@ -63,7 +77,21 @@ extern void HeapRowBegin(HeapRowWalk *walk, TupleDesc desc,
 /* The next value that is not NULL, of attribute walk->next - 1; or NULL. */
 extern const char *HeapRowNextValue(HeapRowWalk *walk);
 
-/* Can all values of a tuple be read? */
-extern bool HeapRowIsSound(TupleDesc desc, HeapTupleHeader tuple, Size length);
+/*
+ * Is a value of variable length compressed, or in a TOAST table?  To read it
+ * may fail, and takes reads in the second case.
+ */
+static inline bool
+HeapValueIsToasted(const void *value)
+{
+	return VARATT_IS_EXTERNAL(value) || VARATT_IS_COMPRESSED(value);
+}
+
+/*
+ * Do all values of a tuple lie within it, and is none of those toasted that are
+ * to be read?  These are numbers of columns as pull_varattnos() has them.
+ */
+extern bool HeapRowIsSound(TupleDesc desc, HeapTupleHeader tuple, Size length,
+						   const Bitmapset *read);
 
 #endif							/* PG_LOOKAHEAD_HEAP_ROW_H */

@@ -146,6 +146,9 @@ infallible_is_not(Node *node, void *context)
 				 externs->paramCompile == NULL);
 			break;
 		case T_Var:
+			/* a whole row has its toasted values fetched */
+			infallible = ((Var *) node)->varattno != InvalidAttrNumber;
+			break;
 		case T_Const:
 		case T_List:
 		case T_TargetEntry:

@@ -195,7 +195,7 @@ AheadNodeAdd(AheadQuery *query, PlanState *plan_state,
 
 TupleTableSlot *
 AheadFetchNear(PlanState *plan_state, ExecProcNodeMtd fetch, int steps,
-			   bool *has_stopped)
+			   const Bitmapset *read, bool *has_stopped)
 {
 	AheadNode	   *node = AheadNodeFind(plan_state);
 	TupleTableSlot *slot = NULL;
@@ -204,6 +204,7 @@ AheadFetchNear(PlanState *plan_state, ExecProcNodeMtd fetch, int steps,
 	if (node == NULL || node->methods->bound_search == NULL)
 		return NULL;
 	node->steps_left = steps;
+	node->read = read;
 	node->has_stopped = false;
 	if (node->methods->bound_search(node))
 	{

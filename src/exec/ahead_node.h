@@ -96,9 +96,10 @@ typedef struct AheadMethods
 
 	/*
 	 * May be NULL.  Can the node's search for its next row be bounded now?
-	 * Then it looks at node->steps_left entries at most, and has_stopped is
-	 * set if it has found none among them: it returns NULL, and goes on when
-	 * it is executed again.
+	 * Then it looks at node->steps_left entries at most, and at none where that
+	 * might have an effect or fail, with the columns of node->read being read;
+	 * has_stopped is set if it has found none among them: it returns NULL, and
+	 * goes on when it is executed again.
 	 */
 	bool		(*bound_search) (AheadNode *node);
 
@@ -180,6 +181,7 @@ struct AheadNode
 
 	/* of a search for a row that may never be asked for */
 	int			steps_left;		/* 0: the search is not bounded */
+	const Bitmapset *read;		/* columns whose values are then read */
 	bool		has_stopped;	/* it has used them up, and found no row */
 };
 
@@ -258,11 +260,13 @@ extern void AheadQueryWait(const AheadQuery *query);
 
 /*
  * Fetch the next row of a node that has been taken for itself, by the function
- * "fetch", if it is found among the next "steps" entries.  Returns NULL if it
- * is not, and sets *has_stopped: it is false if the node has no more rows.
+ * "fetch", which reads some columns of its table, if it is found among the next
+ * "steps" entries.  Returns NULL if it is not, and sets *has_stopped: it is
+ * false if the node has no more rows.
  */
 extern TupleTableSlot *AheadFetchNear(PlanState *plan_state,
 									  ExecProcNodeMtd fetch, int steps,
+									  const Bitmapset *read,
 									  bool *has_stopped);
 
 /*

@@ -307,14 +307,14 @@ inner_keys_conditions(InnerKeys *inner, bool *infallible)
 		REFUSED_COMPUTED_KEY;
 }
 
-/* Does an expression use nothing of a row but plain columns? */
+/* Find the columns of a filter; false if it uses anything else of a row. */
 static bool
-inner_keys_plain_columns(Node *expression, Index relation)
+inner_keys_plain_columns(InnerKeys *inner, const Scan *plan)
 {
-	Bitmapset  *columns = NULL;
-
-	pull_varattnos(expression, relation, &columns);
-	return columns == NULL || bms_next_member(columns, -1) >
+	pull_varattnos((Node *) plan->plan.qual, plan->scanrelid,
+				   &inner->filter_columns);
+	return inner->filter_columns == NULL ||
+		bms_next_member(inner->filter_columns, -1) >
 		InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber;
 }
 
@@ -338,8 +338,7 @@ inner_keys_may_filter(InnerKeys *inner, PlanState *scan)
 		BTreeKeysAreUnique(((IndexScanState *) scan)->iss_RelationDesc,
 						   inner->keys, inner->nkeys) ||
 		!IsMVCCSnapshot(scan->state->es_snapshot) ||
-		!inner_keys_plain_columns(filter,
-								  ((Scan *) scan->plan)->scanrelid) ||
+		!inner_keys_plain_columns(inner, (Scan *) scan->plan) ||
 		!HarmlessExpression(filter, inner->shared->settings_stay, false,
 							&inner->filter_params))
 		return false;
@@ -360,11 +359,9 @@ inner_keys_may_filter(InnerKeys *inner, PlanState *scan)
 static bool
 inner_keys_see(const InnerKeys *inner, const HeapTupleHeaderData *tuple)
 {
-	return HeapTupleHeaderXminCommitted(tuple) &&
+	return HeapRowIsLive(tuple) &&
 		!XidInMVCCSnapshot(HeapTupleHeaderGetXmin(tuple),
-						   inner->shared->estate->es_snapshot) &&
-		((tuple->t_infomask & HEAP_XMAX_INVALID) != 0 ||
-		 HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask));
+						   inner->shared->estate->es_snapshot);
 }
 
 /*
@@ -391,9 +388,9 @@ inner_keys_pass(void *context, Buffer buffer, ItemPointer row)
 	if (!found)
 		return false;
 
-	/* a value in a TOAST table is not fetched here */
-	if (HeapTupleHasExternal(&tuple) ||
-		!HeapRowIsSound(slot->tts_tupleDescriptor, tuple.t_data, tuple.t_len) ||
+	/* no toasted value is read here */
+	if (!HeapRowIsSound(slot->tts_tupleDescriptor, tuple.t_data, tuple.t_len,
+						inner->filter_columns) ||
 		!ParamsAreKnown(inner->shared->estate, inner->filter_params) ||
 		(inner->may_fail &&
 		 (RowsCertain(inner->shared->node) < PG_INT64_MAX ||
@@ -455,7 +452,7 @@ inner_keys_evaluate(InnerKeys *inner)
 {
 	ListCell   *lc;
 
-	/* values in a TOAST table would be fetched, and once more by the server */
+	/* toasted values would be read, and once more by the server */
 	if (inner->computes && OuterValuesAreToasted(inner->shared->values))
 		return false;
 	foreach(lc, inner->conditions)
@@ -468,10 +465,9 @@ inner_keys_evaluate(InnerKeys *inner)
 		Datum		value =
 			ExecEvalExpr(row_key->argument, inner->shared->econtext, &isnull);
 
-		/* NULL matches nothing; a value in a TOAST table is not fetched here */
-		if (isnull ||
-			(row_key->toastable &&
-			 VARATT_IS_EXTERNAL(DatumGetPointer(value))))
+		/* NULL matches nothing; no toasted value is read here */
+		if (isnull || (row_key->toastable &&
+					   HeapValueIsToasted(DatumGetPointer(value))))
 			return false;
 		inner->keys[row_key->key].sk_argument = value;
 	}
@@ -494,7 +490,7 @@ inner_keys_are_recent(InnerKeys *inner)
 		if (param->isnull)
 			continue;
 		if (value->typlen == -1 &&
-			VARATT_IS_EXTERNAL(DatumGetPointer(param->value)))
+			HeapValueIsToasted(DatumGetPointer(param->value)))
 			return false;
 		hash ^= datum_image_hash(param->value, value->typbyval, value->typlen);
 	}

@@ -10,6 +10,7 @@
 #include "compat.h"
 #include "early/early_plan.h"
 #include "early/harmless.h"
+#include "early/heap_row.h"
 #include "exec/ahead_node.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"
@@ -23,7 +24,6 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "varatt.h"
 
 /* What scans did is halved after this number of rows: it is forgotten. */
 #define ROWS_REMEMBERED 64
@@ -883,7 +883,7 @@ inner_side_passes(InnerSide *side, TupleTableSlot *slot)
 		bool		is_null;
 		Datum		value = slot_getattr(slot, lfirst_int(lc), &is_null);
 
-		if (!is_null && VARATT_IS_EXTERNAL(DatumGetPointer(value)))
+		if (!is_null && HeapValueIsToasted(DatumGetPointer(value)))
 			return false;
 	}
 	ResetExprContext(econtext);

@@ -126,7 +126,7 @@ OuterValueNow(const OuterValues *values, int i)
 	return &values->params[values->values[i].paramno];
 }
 
-/* Does one of them lie in a TOAST table, which is not to be read ahead? */
+/* Is one of them toasted?  Such values are not read early. */
 extern bool OuterValuesAreToasted(const OuterValues *values);
 
 /*
@@ -221,6 +221,7 @@ typedef struct InnerKeys
 	bool		may_fail;		/* the filter may: no more rows are tested than
 								 * are certainly asked for */
 	List	   *filter_params;	/* other ones than the outer row's */
+	Bitmapset  *filter_columns;
 	TupleTableSlot *tested;
 	TupleTableSlot *outer;		/* the row whose key is advanced */
 	uint32	   *recent;			/* hashes of recent keys; NULL: no Memoize */

@@ -74,6 +74,7 @@ typedef struct JoinNode
 	RowsAhead  *rows;
 	List	   *params;			/* parameters that the outer side uses */
 	bool		infallible;		/* rows may be ahead that are not certain */
+	Bitmapset  *read;			/* columns of its table that the source reads */
 	int			max_rows;		/* most rows ahead */
 	int			ntimed;
 	JoinTimed  *timed;

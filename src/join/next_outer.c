@@ -156,6 +156,8 @@ outer_refusal_of(JoinNode *node)
 	if (!JoinOpenInner(node, rows, node->infallible))
 		return node->inner_refusal;
 	node->infallible &= InnerSideIsInfallible(node->inner);
+	if (node->infallible && !outer_is_scanned(node))
+		node->read = ColumnsRead(node->source->plan);
 	node->rows = RowsAheadCreate(node->base.query->estate->es_query_cxt,
 								 node->max_rows, bytes, sizeof(InnerParts));
 	JudgeSetMaximum(&node->judge, rows, 0);
@@ -299,13 +301,15 @@ outer_fetch_ahead(JoinNode *node, bool certain, bool *more)
 	bool		has_stopped;
 	TupleTableSlot *slot;
 
-	*more = certain || (!node->search_stopped && NextRowIsKnown(outer));
+	*more = certain ||
+		(!node->search_stopped && NextRowIsKnown(outer, node->read));
 	if (*more)
 		return node->fetch(outer);
 	if (node->search_stopped ||
 		(!IsA(outer, IndexScanState) && !IsA(outer, IndexOnlyScanState)))
 		return NULL;
-	slot = AheadFetchNear(outer, node->fetch, UNCERTAIN_STEPS, &has_stopped);
+	slot = AheadFetchNear(outer, node->fetch, UNCERTAIN_STEPS, node->read,
+						  &has_stopped);
 	node->search_stopped = has_stopped;
 	*more = !has_stopped;
 	return slot;

@@ -9,11 +9,11 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "early/heap_row.h"
 #include "executor/executor.h"
 #include "join/inner_side.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/lsyscache.h"
-#include "varatt.h"
 
 /* Add a value: a column, or what is computed of the row. */
 static void
@@ -119,7 +119,7 @@ OuterValuesAreToasted(const OuterValues *values)
 		const ParamExecData *param = OuterValueNow(values, i);
 
 		if (values->values[i].typlen == -1 && !param->isnull &&
-			VARATT_IS_EXTERNAL(DatumGetPointer(param->value)))
+			HeapValueIsToasted(DatumGetPointer(param->value)))
 			return true;
 	}
 	return false;

@@ -19,9 +19,11 @@
 #include "access/visibilitymap.h"
 #include "catalog/pg_am_d.h"
 #include "compat_scan.h"
+#include "early/heap_row.h"
 #include "exec/ahead_node.h"
 #include "exec/judge_timing.h"
 #include "executor/instrument.h"
+#include "index/scan_position.h"
 #include "miscadmin.h"
 #include "read/uncount.h"
 #include "scan/scan.h"
@@ -221,6 +223,36 @@ fetch_quiet_entries(const ScanNode *node, IndexScanDesc scan,
 		Min(left, VISIBLE_ENTRIES_PER_LOOK) : left;
 }
 
+/* VM_ALL_VISIBLE() for the scan itself. */
+static bool
+fetch_all_visible(ScanNode *node, IndexScanDesc scan, BlockNumber block,
+				  Buffer *vm_buffer)
+{
+	return node->ahead == NULL ?
+		VM_ALL_VISIBLE(scan->heapRelation, block, vm_buffer) :
+		HeapAheadAllVisible(node->ahead, block, vm_buffer);
+}
+
+/*
+ * Can a btree scan go on to the next entry of its leaf page, of which the query
+ * may not want the row, with no effect and no error?
+ */
+static bool
+fetch_next_is_sound(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
+{
+	PlanState  *plan_state = node->base.plan_state;
+	ScanPosition at = ScanPositionOf(scan);
+	ItemPointer tid =
+		ScanPositionEntry(&at, direction,
+						  ScanPositionCurrent(&at, direction) + 1);
+
+	return (IsA(plan_state, IndexOnlyScanState) &&
+			fetch_all_visible(
+				node, scan, ItemPointerGetBlockNumberNoCheck(tid),
+				&((IndexOnlyScanState *) plan_state)->ioss_VMBuffer)) ||
+		CachedRowIsSound(scan->heapRelation, tid, node->base.read);
+}
+
 /* The ring of the scan's leaf pages, or NULL if it does not follow them. */
 static LeafRing *
 fetch_ring(ScanNode *node, IndexScanDesc scan)
@@ -256,7 +288,7 @@ ScanStep(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 	/* what lies beyond the page, and how far, is not known */
 	if (unlikely(node->base.steps_left > 0) &&
 		(scan->parallel_scan != NULL || --node->base.steps_left == 0 ||
-		 left == 0))
+		 left == 0 || !fetch_next_is_sound(node, scan, direction)))
 	{
 		node->base.has_stopped = true;
 		return false;
@@ -349,10 +381,8 @@ ScanAllVisible(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 {
 	bool		result;
 
-	if (node->ahead == NULL)
-		return VM_ALL_VISIBLE(scan->heapRelation, block, vm_buffer);
-	result = HeapAheadAllVisible(node->ahead, block, vm_buffer);
-	if (result && node->judge.mode >= JUDGE_AHEAD &&
+	result = fetch_all_visible(node, scan, block, vm_buffer);
+	if (result && node->ahead != NULL && node->judge.mode >= JUDGE_AHEAD &&
 		node->returned - node->looked_at >= VISIBLE_ENTRIES_PER_LOOK)
 	{
 		instr_time	start = JudgeStartTiming(&node->judge);
@@ -402,7 +432,8 @@ ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 
 	/* the second entry on a page tells that there may be more */
 	if (!PageRowsLookUp(&node->rows, node->base.query->estate->es_query_cxt,
-						scan, direction, RowsWanted(&node->base)))
+						scan, direction, RowsWanted(&node->base),
+						RowsCertain(&node->base)))
 		return index_fetch_heap(scan, slot);
 	PageNeighboursFound(&node->neighbours);
 	return PageRowsNext(node->rows, scan, slot);

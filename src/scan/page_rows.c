@@ -11,6 +11,7 @@
 #include "access/genam.h"
 #include "access/heapam.h"
 #include "access/xact.h"
+#include "early/heap_row.h"
 #include "index/scan_position.h"
 #include "pgstat.h"
 #include "scan/scan_node.h"
@@ -42,7 +43,7 @@ PageRowsNext(PageRows *rows, IndexScanDesc scan, TupleTableSlot *slot)
 
 bool
 PageRowsLookUp(PageRows **made, MemoryContext mcxt, IndexScanDesc scan,
-			   ScanDirection direction, int64 most)
+			   ScanDirection direction, int64 most, int64 certain)
 {
 	ScanPosition position = ScanPositionOf(scan);
 	int			step = ScanDirectionIsForward(direction) ? 1 : -1;
@@ -78,6 +79,15 @@ PageRowsLookUp(PageRows **made, MemoryContext mcxt, IndexScanDesc scan,
 		ItemPointerData tid = row->tid;
 		HeapTupleData tuple;
 
+		/* nothing may fail for a row to which the scan may not come */
+		if (i >= Max(certain, 1) &&
+			!HeapRowAt(BufferGetPage(rows->buffer),
+					   ItemPointerGetOffsetNumberNoCheck(&tid), ROW_IS_LIVE,
+					   &tuple))
+		{
+			n = i;
+			break;
+		}
 		row->visible =
 			heap_hot_search_buffer(&tid, scan->heapRelation, rows->buffer,
 								   scan->xs_snapshot, &tuple, &row->all_dead,

@@ -83,12 +83,13 @@ PageNeighboursPage(PageNeighbours *neighbours)
 
 /*
  * Look up the current entry of a scan, whose page it holds, and at most "most"
- * entries in all.  False if there is no other on the page.  Makes *rows in
- * mcxt.
+ * entries in all.  Those that are not certain to be asked for are looked up as
+ * long as they are live by their hint bits.  False if there is no other on the
+ * page.  Makes *rows in mcxt.
  */
 extern bool PageRowsLookUp(PageRows **rows, MemoryContext mcxt,
 						   IndexScanDesc scan, ScanDirection direction,
-						   int64 most);
+						   int64 most, int64 certain);
 
 /* Has the current entry of the scan been looked up? */
 static inline bool

@@ -198,7 +198,7 @@ rows_above_may_fetch(RowsAbove *rows, int size)
 		return true;
 	if (!RowsAheadHasRoom(rows->ahead) || size >= RowsWanted(rows->node))
 		return false;
-	if (rows->infallible && NextRowIsKnown(plan_state))
+	if (rows->infallible && NextRowIsKnown(plan_state, NULL))
 		return true;
 
 	/* to find a row may take long, but not if it has been sorted */

@@ -21,6 +21,7 @@
 #include "catalog/pg_am_d.h"
 #include "compat.h"
 #include "early/harmless.h"
+#include "early/heap_row.h"
 #include "exec/judge.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"
@@ -137,8 +138,7 @@ IndexRowIsToasted(TupleTableSlot *row, const Bitmapset *columns)
 
 		if (!is_null &&
 			TupleDescAttr(row->tts_tupleDescriptor, i - 1)->attlen == -1 &&
-			(VARATT_IS_EXTERNAL(DatumGetPointer(value)) ||
-			 VARATT_IS_COMPRESSED(DatumGetPointer(value))))
+			HeapValueIsToasted(DatumGetPointer(value)))
 			return true;
 	}
 	return false;

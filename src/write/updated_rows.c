@@ -498,7 +498,7 @@ updated_is_coming(WriteNode *node, UpdatedRows *rows)
 		return false;
 	tuple = ExecFetchSlotHeapTuple(old_row, false, NULL);
 	return HeapRowIsSound(old_row->tts_tupleDescriptor, tuple->t_data,
-						  tuple->t_len) &&
+						  tuple->t_len, NULL) &&
 		!updated_is_ours(node, tuple->t_data);
 }
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from corruption import line_pointers
 from differential import Session, bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, relation_count, run, scalar
@@ -213,6 +214,30 @@ def change_page(block: int, change: Callable[[bytearray], None]) -> Callable[[Pa
             file.write(page)
 
     return changed
+
+
+Damage = Callable[[bytearray, int], None]
+"""Changes a page, in which a tuple begins at an offset."""
+
+
+def damaged_row(side: Side, relation: str, condition: str, damage: Damage) -> None:
+    """Change a tuple of a table while the server does not look; its page still passes the check of its checksum."""
+    ctid = side.value(f"SELECT ctid::text FROM {relation} WHERE {condition}")
+    block, row = map(int, ctid.strip("()").split(","))
+
+    def change(page: bytearray) -> None:
+        damage(page, line_pointers(page)[row - 1].offset)
+        if side.value("SHOW data_checksums") == "on":
+            checksum = side.value(f"SELECT page_checksum('\\x{page.hex()}'::bytea, {block})")
+            struct.pack_into("<H", page, 8, checksum & 0xFFFF)
+
+    damaged(side, change_page(block, change), relation)
+
+
+def unknown_transaction(page: bytearray, at: int) -> None:
+    """Makes nothing known of the transaction that inserted a tuple."""
+    struct.pack_into("<I", page, at, 3_000_000_000)
+    page[at + 21] &= 0xFC
 
 
 def outcome(conn: Connection, query: str) -> tuple[Any, ...]:

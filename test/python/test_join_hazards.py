@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from conftest import MakeCluster
-from corruption import line_pointers
 from differential import Session
 from joins import (
     NESTED_LOOPS,
@@ -37,13 +36,14 @@ from scans import PARALLEL
 from sides import (
     SERVER,
     Connection,
-    change_page,
     damaged,
+    damaged_row,
     dead_entries,
     outcome,
     outcome_of,
     pins_at_rest,
     spoil_block,
+    unknown_transaction,
     unnamed,
     until,
     waiting,
@@ -703,19 +703,7 @@ def test_a_damaged_row_that_stock_does_not_reach_is_no_error(joins: JoinSides) -
             "CREATE INDEX wd_k ON wd (k, n)",
             "ANALYZE wd",
         )
-        block, row = map(
-            int, side.value("SELECT ctid::text FROM wd WHERE k = 119 AND n = 1").strip("()").split(",")
-        )
-
-        def change(page: bytearray) -> None:
-            at = line_pointers(page)[row - 1].offset
-            struct.pack_into("<I", page, at, 3_000_000_000)  # xmin
-            page[at + 21] &= 0xFC  # of which nothing is known
-            if side.value("SHOW data_checksums") == "on":
-                checksum = side.value(f"SELECT page_checksum('\\x{page.hex()}'::bytea, {block})")
-                struct.pack_into("<H", page, 8, checksum & 0xFFFF)
-
-        damaged(side, change_page(block, change), "wd")
+        damaged_row(side, "wd", "k = 119 AND n = 1", unknown_transaction)
         seen: list[Any] = []
         for limit in (105, 110, 115, 120, 125, 130, 135, 140):
             side.evict("wd", "wd_k")
@@ -726,6 +714,64 @@ def test_a_damaged_row_that_stock_does_not_reach_is_no_error(joins: JoinSides) -
 
     seen = same(joins, steps)
     assert "of transaction 3000000000" in str(seen[-1]) and "of transaction" not in str(seen[:-2])
+
+
+TEXT = 28
+"""Where the text of a row of od begins, which the server would otherwise read as 18 bytes."""
+DAMAGED_TEXT: dict[str, bytes] = {
+    "endless": b"\xfc\xff\xff\xff",
+    "shorter than nothing": struct.pack("<I", 2 << 2),
+    "compressed": struct.pack("<II", 20 << 2 | 2, 100) + b"\xff" * 12,
+    "in a table that does not exist": struct.pack("<BBiIII", 1, 18, 100, 96, 4_000_000_000, 4_000_000_000),
+}
+LEFT_AT = 40
+OF_DAMAGED = {
+    "sequential scan": "SELECT od.id FROM od JOIN i2 ON i2.k = od.k",
+    "filter of an index scan": "SELECT od.id FROM od JOIN i2 ON i2.k = od.k WHERE od.id > 0 AND od.c > 'a'",
+    "key": "SELECT od.id FROM od JOIN oc ON oc.c = od.c",
+    "key of an index scan": "SELECT od.id FROM od JOIN oc ON oc.c = od.c WHERE od.id > 0",
+    "subplan": "SELECT od.id, (SELECT i2.id FROM i2 WHERE i2.k = od.k) AS s FROM od",
+    "subplan behind a filter": "SELECT od.id FROM od WHERE od.c > 'a' AND (SELECT i2.id FROM i2 WHERE i2.k = od.k) >= 0",
+    "whole rows": "SELECT od.id, od FROM od JOIN i2 ON i2.k = od.k",
+}
+
+
+@pytest.mark.parametrize("damage", (*DAMAGED_TEXT, "transaction"))
+@pytest.mark.parametrize("name", OF_DAMAGED)
+def test_a_damaged_outer_row_that_stock_does_not_reach_is_no_error(
+    joins: JoinSides, name: str, damage: str
+) -> None:
+    """The row that follows the last one that is asked for is known, or near, but cannot be read."""
+
+    def change(page: bytearray, at: int) -> None:
+        if damage == "transaction":
+            unknown_transaction(page, at)
+        else:
+            value = DAMAGED_TEXT[damage]
+            page[at + TEXT : at + TEXT + len(value)] = value
+
+    def steps(side: JoinSide) -> list[Any]:
+        side.run(
+            "DROP TABLE IF EXISTS od, oc",
+            "CREATE TABLE od (id int, c text, k int) WITH (autovacuum_enabled = off)",
+            "INSERT INTO od SELECT i, 'c' || lpad(i::text, 16, '0'), i FROM generate_series(1, 100) AS i",
+            "CREATE TABLE oc AS SELECT id, c, repeat('x', 300) AS pad FROM od",
+            "CREATE INDEX od_id ON od (id)",
+            "CREATE UNIQUE INDEX oc_c ON oc (c)",
+            "VACUUM ANALYZE od, oc",
+        )
+        damaged_row(side, "od", f"id = {LEFT_AT + 1}", change)
+        side.evict("i2", "i2_k", "oc", "oc_c")
+        with side.session("SET pg_lookahead.index_scan = on") as one:  # finds rows near
+            one.run(f"SET enable_seqscan = {'off' if 'index' in name else 'on'}")
+            query = f"SELECT q FROM ({OF_DAMAGED[name]} OFFSET 0) AS q WHERE q.id >= {{}} LIMIT 1"
+            seen: list[Any] = [one.rows(query.format(LEFT_AT))]
+            if damage in ("compressed", "in a table that does not exist", "transaction"):
+                seen.append(unnamed(outcome(one.conn, query.format(LEFT_AT + 1))))
+        return seen
+
+    # all values of a whole row are fetched: none is ahead
+    same(joins, steps, ahead=None if name == "whole rows" else True)
 
 
 @pytest.mark.parametrize("relation", ("w_k", "w"))

@@ -20,9 +20,11 @@ from sides import (
     alike,
     change_page,
     damaged,
+    damaged_row,
     off_and_forced_with,
     outcome,
     spoil_block,
+    unknown_transaction,
     unnamed,
 )
 
@@ -77,6 +79,28 @@ def test_damage_that_stock_does_not_reach_is_no_error(sides: Sides) -> None:
         return seen
 
     alike(sides, steps)
+
+
+def test_a_damaged_row_that_stock_does_not_reach_is_no_error(sides: Sides) -> None:
+    """A row on the page of those that are asked for, whose visibility cannot be found out."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", "SELECT i, i, 'x' FROM generate_series(1, 900) AS i", "(k)")
+        side.run("VACUUM t")
+        seen: list[Any] = []
+        for damage in (None, unknown_transaction):
+            if damage is not None:
+                damaged_row(side, "t", "k = 121", damage)
+            side.run("BEGIN", "DECLARE c CURSOR FOR SELECT id FROM t WHERE k > 100 AND pad <> '' ORDER BY k")
+            seen += [side.rows("FETCH 15 FROM c"), side.rows("FETCH 5 FROM c")]
+            seen.append(unnamed(outcome(side.conn, "FETCH 5 FROM c")))
+            side.run("ROLLBACK")
+            for limit in (20, 21):
+                query = f"SELECT id FROM t WHERE k > 100 AND pad <> '' ORDER BY k LIMIT {limit}"
+                seen.append(unnamed(outcome(side.conn, query)))
+        return seen
+
+    assert "of transaction 3000000000" in alike(sides, steps)[-1]
 
 
 @with_checksums
