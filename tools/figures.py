@@ -100,7 +100,11 @@ RUNS: dict[str, tuple[str, str]] = {
     ),
     "forms": (
         f"{_SUBPLANS},chain_one_row,join_heap_order,join_key_order,join_semi_key_order,join_chain_many,update_from",
-        "--cache cold --io direct --rows 100000 --latency 0,0.5 --rounds 3 --seconds 1 --precision 10",
+        "--cache cold --io direct --rows 100000 --latency 0,0.5 --rounds 3 --seconds 5 --precision 10",
+    ),
+    "apply": (
+        "apply_insert_uuid,apply_update,apply_update_indexed,apply_delete",
+        "--cache cold --io direct --rows 200000 --latency 0.5 --rounds 3 --seconds 6 --precision 10",
     ),
     "limits": (
         "index_scan_limit,index_only_limit,join_limit",

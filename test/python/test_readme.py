@@ -191,7 +191,7 @@ def expected_seconds(chosen: options.Options, server: Server, cell: Cell) -> flo
     seconds = 0.8 * chosen.seconds
     if isinstance(cell, QueryCell):
         seconds = min(seconds, 2 * chosen.rounds * 0.35 * max(1.0, server.rows / 250_000))
-    blocks = server.rows / 100
+    blocks = server.rows / (400 if isinstance(cell, QueryCell) else 100)
     if isinstance(cell, ScanCell):
         blocks = min(blocks, cell.n * (cell.times or 1))
     # with added latency, stock reads all blocks of a cell to prepare, and for two pairs
