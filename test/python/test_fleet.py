@@ -415,7 +415,7 @@ def test_several_databases_of_a_server_are_one_row(servers: Fleet, tmp_path: Pat
     dsns = [f"--dsn={dsn_of(servers.clusters['shop'], dbname=name)}" for name in names]
     status, found = report_of(tmp_path, *dsns, "--no-bloat")
     assert status == 0 and sorted(one.name for one in found.servers[0].databases) == ["shop1", "shop3"]
-    assert len(found.servers) == 1 and found.servers[0].databases[0].bloat == "not asked for"
+    assert len(found.servers) == 1 and found.servers[0].databases[0].bloat == "--no-bloat was given"
     assert "(" not in found.servers[0].name, "the name that was given first, whoever answered first"
 
 

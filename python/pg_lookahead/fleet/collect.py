@@ -301,9 +301,9 @@ class Collector:
             if one.server.system_identifier == system and not one.server.standby and database.name in one.dsns
         ]
         if not self._options.bloat:
-            database.bloat = "not asked for"
+            database.bloat = "--no-bloat was given"
         elif database.extension is None:
-            database.bloat = "no CREATE EXTENSION pg_lookahead there"
+            database.bloat = "the database lacks the extension pg_lookahead"
         elif place.server.standby and primaries:
             database.bloat = f"the indexes are those of {primaries[0]}"
         else:
@@ -320,7 +320,7 @@ class Collector:
         async with self._connect(place, place.dsns[database.name]) as conn:
             extension = await self._extension(conn, "pg_lookahead")
             if extension is None or not extension.has(queries.ESTIMATES):
-                raise Unusable("the extension there has no function index_bloat that can be trusted")
+                raise Unusable("the extension has no function index_bloat that only superusers own")
             asked = self._ask(conn, query, Index, timeout=chosen.bloat_timeout, of=extension)
             database.indexes = await asked
         database.bloat = f"read from {place.server.name}"

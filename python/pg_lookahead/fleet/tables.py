@@ -380,9 +380,9 @@ def rebuild(report: Report, limit: int) -> list[Table]:
             ("indexes", lambda _, names: names),
         ),
         _table(
-            "Indexes that were read elsewhere, or not at all",
+            "Databases whose indexes were not estimated, or on another server",
             _listed(elsewhere),
-            ("indexes", lambda place, _: place),
+            ("reason", lambda place, _: place),
             ("databases", lambda _, names: names),
         ),
     ]
