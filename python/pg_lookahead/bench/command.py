@@ -23,7 +23,7 @@ from ..server.installation import ClusterError
 from ..server.latency import LONGEST_MS, Mount
 from . import options, scenarios, tpch
 
-_SUITES = Literal["default", "quick", "demo", "sweeps", "latency", "tpch", "web", "losses"]
+_SUITES = Literal["default", "quick", "demo", "tpch", "web", "losses"]
 
 
 def _scenarios(text: str) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def bench(
         Any, option("Run these, by name or pattern; else all.", "NAME,...", parser=_scenarios)
     ] = None,
     suite: Annotated[
-        _SUITES, option("Choose quick, demo, sweeps, latency, tpch, web, losses.", "NAME", show_default=False)
+        _SUITES, option("Choose quick, demo, tpch, web or losses.", "NAME", show_default=False)
     ] = "default",
     cell: Annotated[list[str] | None, option("Run these cells only, by name or pattern.", "NAME")] = None,
     rows: Annotated[Any, option("Rows of the tables; else 5,000,000.", "LIST", parser=_ROWS)] = None,

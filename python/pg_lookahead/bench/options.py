@@ -20,8 +20,6 @@ IO = ("buffered", "direct")
 CACHES = ("cold", "warm")
 FEWEST_ROWS, MOST_ROWS = 50_000, 1_000_000_000
 
-_DIAGNOSTICS = ("pgstatindex", "pgstathashindex", "pgstattuple_approx")
-_WORKERS = (("io_workers=12",),)
 DEFAULTS = ("io_workers=3", "effective_io_concurrency=16")
 """PostgreSQL's own settings, of 18 and later."""
 ADVISED = ("io_workers=12", "effective_io_concurrency=64")
@@ -30,7 +28,13 @@ ADVISED = ("io_workers=12", "effective_io_concurrency=64")
 SUITES: dict[str, dict[str, Any]] = {
     "default": {},
     "quick": {
-        "scenario": ("index_scan_random", "index_scan_limit", *_DIAGNOSTICS),
+        "scenario": (
+            "index_scan_random",
+            "index_scan_limit",
+            "pgstatindex",
+            "pgstathashindex",
+            "pgstattuple_approx",
+        ),
         "rows": (200_000,),
         "io": ("direct",),
         "rounds": 2,
@@ -48,21 +52,6 @@ SUITES: dict[str, dict[str, Any]] = {
         "seconds": 15.0,
         "precision": 10.0,
     },
-    "sweeps": {
-        "scenario": ("index_scan_limit", "index_scan_distance", "index_scan_range", "index_scan_oscache"),
-        "io": ("direct",),
-        "set": _WORKERS,
-        "seconds": 8.0,
-    },
-    "latency": {
-        "scenario": ("index_scan_random", *_DIAGNOSTICS, "bloom_scan"),
-        "rows": (200_000,),
-        "io": ("direct",),
-        "set": _WORKERS,
-        "cache": ("cold",),
-        "latency": (0.0, 0.5, 1.0, 4.0),
-        "seconds": 6.0,
-    },
     "tpch": {
         "scenario": ("tpch",),
         "rows": (tpch.ROWS,),
@@ -79,7 +68,7 @@ SUITES: dict[str, dict[str, Any]] = {
     "losses": {
         "scenario": ("shapes",),
         "rows": (2_000_000,),
-        "set": _WORKERS,
+        "set": (("io_workers=12",),),
         "rounds": 12,
         "seconds": 2.0,
     },
