@@ -151,6 +151,14 @@ def test_a_file_that_was_changed_is_one_line(
     assert told in refused(*arguments, file)
 
 
+@pytest.mark.parametrize("arguments", [("try", "--file"), ("report", "--since"), ("bench", "--resume")])
+def test_a_file_without_an_end_is_refused(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LONGEST", 10_000)
+    assert "/dev/zero: longer than 10,000 characters" in refused(*arguments, "/dev/zero")
+
+
 def test_a_directory_is_no_file_of_results() -> None:
     assert "Is a directory" in refused("bench-report", ".")
 

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from ..server.installation import ClusterError
 
+LONGEST = 1 << 29
+"""Characters that a file may have which is read whole: a device such as /dev/zero has no end."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -40,10 +43,14 @@ def write(path: Path, text: str) -> None:
 def read(path: Path, option: str = "") -> str:
     """Return a text; ClusterError, one line with the option that named the file, if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LONGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ClusterError(f"{option} {path}: {reason}".strip()) from None
+    if len(text) > LONGEST:
+        raise ClusterError(f"{option} {path}: longer than {LONGEST:,} characters".strip())
+    return text
 
 
 def check_writable(option: str, path: Path, *others: Path | None) -> None:

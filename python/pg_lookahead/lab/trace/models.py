@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ...parameters import assignments
+from ...report import files
 from . import TraceError
 from .disk import Disk
 from .parallel import Parallel
@@ -66,7 +67,7 @@ def find(name: str) -> Model:
     if not path.exists():
         raise TraceError(f"no model {name}; there are {', '.join(PRESETS)}, and files made by --calibrate")
     try:
-        return _model(path.name, msgspec.json.decode(path.read_bytes(), type=_File))
+        return _model(path.name, msgspec.json.decode(files.read(path), type=_File))
     except msgspec.MsgspecError as error:
         raise TraceError(f"{name} is no model file: {error}") from None
 
