@@ -408,6 +408,14 @@ KEYS = {
     "char": "SELECT x.a, y.id FROM keys x LEFT JOIN keys y ON y.ch = x.ch",
     "uuid": "SELECT x.a, y.id FROM keys x LEFT JOIN keys y ON y.uu = x.uu",
     "float": "SELECT x.a, y.id FROM keys x LEFT JOIN keys y ON y.fl = x.a",
+    "enum": "SELECT x.a, y.id FROM keys x LEFT JOIN keys y ON y.mood = x.mood AND y.a < x.a",
+    "domain": "SELECT x.a, y.id FROM keys x LEFT JOIN keys y ON y.dom = x.dom",
+    "domain and its type": "SELECT x.a, y.id FROM keys x LEFT JOIN keys y ON y.dom = x.l AND y.s = x.dom",
+    "array": "SELECT x.a, y.id FROM keys x LEFT JOIN keys y ON y.array_ = x.array_",
+    "composite": "SELECT x.a, y.id FROM keys x LEFT JOIN keys y ON y.pair >= x.pair AND y.a = x.a",
+    "range": "SELECT x.a, y.id FROM keys x LEFT JOIN keys y ON y.ra = x.ra",
+    "bits": "SELECT x.a, y.id FROM keys x LEFT JOIN keys y ON y.bits >= x.bits AND y.bits < x.bits || '1'",
+    "document": "SELECT x.a, y.id FROM keys x LEFT JOIN keys y ON y.doc = x.doc",
 }  # fmt: skip
 
 
@@ -415,16 +423,22 @@ KEYS = {
 def keyed(joins: JoinSides) -> JoinSides:
     for side in joins.values():
         side.run(
+            "CREATE TYPE mood AS ENUM ('sad', 'happy')",
+            "ALTER TYPE mood ADD VALUE 'ok' BEFORE 'happy'",
+            "CREATE DOMAIN whole AS int CHECK (VALUE >= 0)",
+            "CREATE TYPE pair AS (a int, b text)",
             "CREATE TABLE keys (id int, a int, b int, l bigint, s smallint, d date, ts timestamp, n name, c text, u numeric, array_ int[],"
-            " e int, f int, w text, long text, ch char(5), uu uuid, fl float8, pad text)",
+            " e int, f int, w text, long text, ch char(5), uu uuid, fl float8, mood mood, dom whole, pair pair, ra int4range, bits varbit, doc jsonb, pad text)",
             "INSERT INTO keys SELECT i, CASE WHEN i % 9 <> 4 THEN i % 97 END, CASE WHEN i % 7 <> 4 THEN i % 13 END, CASE i % 11 WHEN 4 THEN 5000000000 ELSE i % 97 END,"
             " i % 97, date '2020-01-01' + i % 50, timestamp '2020-01-01' + make_interval(hours => i * 6), 'n' || i % 90, 'n' || i % 90, i % 97 + i % 2 * 0.5,"
             " CASE WHEN i % 3 > 0 THEN ARRAY[i % 97, i % 50, NULL] END, i % 97, i % 97, 'n' || i % 90, repeat(md5((i % 90)::text), 60), i % 97, md5((i % 90)::text)::uuid, i % 97,"
+            " (enum_range(NULL::mood))[i % 4], i % 97, ROW(i % 9, (i % 90)::text)::pair, int4range(i % 97, i % 97 + i % 5), (i % 90)::bit(8), jsonb_build_array(i % 90),"
             " repeat('x', 200) FROM generate_series(1, 700) AS i",
             *(
                 f"CREATE INDEX ON keys {index}"
                 for index in ("(a, b)", "(a)", "(b, l)", "(l)", "(s)", "(d)", "(ts)", "(n)", "(c)", "(u)", "((a + b))", "(e DESC NULLS LAST)",
-                              "(f) WHERE b > 3", '(w COLLATE "C")', "(long)", "(ch)", "(uu)", "(fl)")
+                              "(f) WHERE b > 3", '(w COLLATE "C")', "(long)", "(ch)", "(uu)", "(fl)",
+                              "(mood, a DESC)", "(dom)", "USING hash (dom)", "(array_)", "(pair)", "(ra)", "(bits)", "USING hash (doc)")
             ),
             "VACUUM ANALYZE keys",
         )  # fmt: skip
