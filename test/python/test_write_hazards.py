@@ -282,6 +282,22 @@ def test_a_key_that_may_fail_is_not_computed_early(conn: Connection) -> None:
     assert states == {"23514"}
 
 
+def test_an_insert_that_fails_has_read_a_bounded_number_of_rows(conn: Connection) -> None:
+    """The fifth of 200 rows fails; the distance bounds how many of the others have been read for nothing."""
+    run(conn, "INSERT INTO t VALUES (5)", "SET pg_lookahead.max_distance = 4")
+    read = "SELECT pg_stat_get_tuples_returned('s'::regclass)"
+    counts = []
+    for writes in ("off", "on"):
+        run(conn, f"SET pg_lookahead.writes = {writes}", "SELECT pg_stat_force_next_flush()")
+        before = scalar(conn, read)
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            run(conn, "INSERT INTO t SELECT id, a FROM s")
+        run(conn, "SELECT pg_stat_force_next_flush()")
+        counts.append(scalar(conn, read) - before)
+    run(conn, "TRUNCATE t")
+    assert counts[0] == 5 < counts[1] <= 5 + 2 * 4
+
+
 def test_copy_knows_the_rows_of_its_batch(conn: Connection, file: str) -> None:
     assert rows_ahead(conn, f"COPY t (id, a) FROM '{file}'") > 100
     assert rows_ahead(conn, f"COPY t (id, a) FROM '{file}' WHERE id % 2 = 0") > 50
