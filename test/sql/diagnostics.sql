@@ -1,5 +1,8 @@
 -- What the diagnostics answer and refuse, and how: answer, SQLSTATE, message
 -- and detail are contrib's; a hint may be added.
+\pset format unaligned
+\pset tuples_only on
+\set ECHO none
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS pg_lookahead;
 CREATE EXTENSION IF NOT EXISTS pgstattuple;
@@ -7,6 +10,7 @@ CREATE EXTENSION IF NOT EXISTS bloom;
 CREATE SCHEMA diagnostics;
 SET search_path = diagnostics, public;
 
+\set ECHO all
 -- The functions look alike from outside: names, argument names and types,
 -- modes, result, markings and privileges.  No row: no difference.
 WITH shape AS (
@@ -27,6 +31,7 @@ SELECT * FROM one_sided;
 SELECT count(*) FROM pg_proc
 WHERE pronamespace = 'lookahead'::regnamespace AND proname ~ '^(pgstat|pg_relpages)';
 
+\set ECHO none
 -- What a call answers or raises.
 CREATE FUNCTION raised(schema text, call text, OUT state text, OUT message text,
                        OUT detail text, OUT hint text, OUT answer text) LANGUAGE plpgsql AS $$
@@ -93,6 +98,7 @@ CROSS JOIN LATERAL format('%s(%L::%s)', f.name, r.relation, f.type) AS call
 CROSS JOIN LATERAL raised('lookahead', call) AS ours
 CROSS JOIN LATERAL raised('public', call) AS stock;
 CREATE TABLE outcomes AS SELECT * FROM calls;
+\set ECHO all
 SELECT count(*) AS calls, count(*) FILTER (WHERE as_contrib) AS as_contrib,
        count(*) FILTER (WHERE message = 'no error') AS answered
 FROM outcomes;
@@ -100,12 +106,14 @@ SELECT * FROM outcomes WHERE NOT as_contrib;
 SELECT DISTINCT state, replace(message, '"' || relation || '"', '"..."') COLLATE "C" AS message
 FROM outcomes WHERE state IS NOT NULL ORDER BY 1, 2;
 -- only partitioned relations get a hint
-SELECT function, relation, hint FROM outcomes WHERE hint <> '' GROUP BY 1, 2, 3
-ORDER BY function COLLATE "C", relation COLLATE "C";
+SELECT hint, string_agg(DISTINCT relation, ' '), string_agg(DISTINCT function COLLATE "C", ' ') FROM outcomes
+WHERE hint <> '' GROUP BY hint;
 
 -- pgstatbloomindex, which contrib does not have
-SELECT relation, state, message, detail, hint
-FROM relations, raised('lookahead', format('pgstatbloomindex(%L)', relation));
+SELECT state, replace(message, '"' || relation || '"', '"..."') AS message, detail, hint, count(*),
+       string_agg(relation, ' ' ORDER BY relation) FILTER (WHERE message !~ 'not a bloom index' OR hint <> '')
+FROM relations, raised('lookahead', format('pgstatbloomindex(%L)', relation))
+GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 4;
 
 -- strict
 SELECT lookahead.pgstattuple(NULL::regclass) IS NULL AS a,
@@ -121,14 +129,15 @@ CREATE ROLE regress_lookahead_nobody;
 CREATE ROLE regress_lookahead_scanner IN ROLE pg_stat_scan_tables;
 GRANT USAGE ON SCHEMA diagnostics TO regress_lookahead_nobody, regress_lookahead_scanner;
 SET ROLE regress_lookahead_nobody;
-SELECT call, ours.state, ours.message,
-       stock IS NULL OR ours.state = stock.state AND ours.message = stock.message AS as_contrib
+SELECT ours.state, replace(ours.message, split_part(call, '(', 1), '...') AS message, count(*),
+       bool_and(ours.state = stock.state AND ours.message = stock.message) AS as_contrib
 FROM unnest(ARRAY['pgstattuple(''t''::regclass)', 'pgstattuple(''t''::text)', 'pgstattuple_approx(''t'')',
                   'pgstatindex(''t_btree''::regclass)', 'pgstatindex(''t_btree''::text)',
                   'pgstathashindex(''t_hash'')', 'pgstatginindex(''t_gin'')',
                   'pg_relpages(''t''::regclass)', 'pg_relpages(''t''::text)']) AS call
 CROSS JOIN LATERAL raised('lookahead', call) AS ours
-CROSS JOIN LATERAL raised('public', call) AS stock;
+CROSS JOIN LATERAL raised('public', call) AS stock
+GROUP BY 1, 2;
 SELECT lookahead.pgstatbloomindex('t_bloom');
 -- a table that this role may not read
 SET ROLE regress_lookahead_scanner;

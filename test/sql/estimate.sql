@@ -1,5 +1,8 @@
 -- Relations described by a sample: the shape of the answers, what is refused,
 -- and the same sample for the same seed.
+\pset format unaligned
+\pset tuples_only on
+\set ECHO none
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS pg_lookahead;
 CREATE EXTENSION IF NOT EXISTS bloom;
@@ -21,6 +24,7 @@ CREATE VIEW v AS SELECT * FROM t;
 CREATE TABLE parent (a int) PARTITION BY RANGE (a);
 CREATE INDEX parent_a ON parent (a);
 
+\set ECHO all
 -- An index of few pages is read whole: all is exact, but for what is foretold.
 -- (PostgreSQL 17 counts free space in another way.)
 SELECT figure, unit,
@@ -39,7 +43,8 @@ SELECT i AS index, string_agg(e.figure, ' ' ORDER BY e.ordinality) AS figures
 FROM unnest('{t_hash,t_gin,t_gist,t_bloom}'::regclass[]) WITH ORDINALITY AS u(i, n),
      LATERAL lookahead.index_estimate(i) WITH ORDINALITY AS e
 GROUP BY n, i ORDER BY n;
-SELECT figure, unit, exact FROM lookahead.table_estimate('t');
+SELECT exact, string_agg(concat_ws(' in ', figure, unit), ', ' ORDER BY ordinality)
+FROM lookahead.table_estimate('t') WITH ORDINALITY GROUP BY exact;
 
 -- A sample: as large as asked for; every bound where it belongs.
 SELECT count(*) FILTER (WHERE NOT exact) AS estimated,

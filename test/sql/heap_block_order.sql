@@ -2,6 +2,9 @@
 -- heap_block_order: the heap blocks of a btree's entries, in key order, must be those
 -- that an index scan visits.
 --
+\pset format unaligned
+\pset tuples_only on
+\set ECHO none
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS pg_lookahead;
 SET enable_seqscan = off;
@@ -42,6 +45,7 @@ BEGIN
     USING index, lower, upper, max;
 END $$;
 
+\set ECHO all
 SELECT * FROM differs('block_order_k', 'SELECT ctid FROM block_order ORDER BY k');
 SELECT * FROM differs('block_order_k', 'SELECT ctid FROM block_order WHERE k >= 100 ORDER BY k', '100');
 SELECT * FROM differs('block_order_k', 'SELECT ctid FROM block_order WHERE k <= 100 ORDER BY k', NULL, '100');

@@ -1,10 +1,14 @@
 -- Settings, view and privileges of index scans that look ahead, and that they return what stock returns.
+\pset format unaligned
+\pset tuples_only on
+\set ECHO none
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS pg_lookahead;
 LOAD 'pg_lookahead';
 CREATE SCHEMA index_scan;
 SET search_path = index_scan, public;
 
+\set ECHO all
 -- settings
 SELECT name, setting, vartype, context, min_val, max_val, boot_val FROM pg_settings
 WHERE name IN ('pg_lookahead.enabled', 'pg_lookahead.index_scan', 'pg_lookahead.index_pages', 'pg_lookahead.max_distance', 'pg_lookahead.debug_force') ORDER BY name COLLATE "C";
@@ -22,8 +26,8 @@ ALTER ROLE CURRENT_USER SET pg_lookahead.index_scan = off;
 ALTER ROLE CURRENT_USER RESET pg_lookahead.index_scan;
 
 -- the view: everybody may read it
-SELECT a.attname, format_type(a.atttypid, NULL) AS type FROM pg_attribute a
-WHERE attrelid = 'lookahead.index_scan_stats'::regclass AND attnum > 0 ORDER BY attnum;
+SELECT string_agg(attname || ' ' || format_type(atttypid, NULL), ', ' ORDER BY attnum) FROM pg_attribute
+WHERE attrelid = 'lookahead.index_scan_stats'::regclass AND attnum > 0;
 SELECT count(*) AS rows, bool_and(scans >= 0 AND stats_since <= clock_timestamp()) AS sane FROM lookahead.index_scan_stats;
 CREATE ROLE regress_index_scan;
 SET ROLE regress_index_scan;
@@ -35,6 +39,7 @@ DROP ROLE regress_index_scan;
 INSERT INTO lookahead.index_scan_stats (scans) VALUES (1);
 
 -- rows
+\set ECHO none
 CREATE TABLE t (id int, k int, n name, pad text) WITH (autovacuum_enabled = off);
 INSERT INTO t SELECT i, (i * 7919) % 3000, 'n' || i % 9, repeat('x', 200) FROM generate_series(1, 3000) AS i;
 CREATE INDEX t_k ON t (k);
@@ -45,6 +50,7 @@ SET enable_seqscan = off;
 SET enable_bitmapscan = off;
 SET enable_sort = off;
 
+\set ECHO all
 -- the session counts the scans that it serves, read ahead or not
 SELECT lookahead.index_scans_served() AS before \gset
 SELECT count(*) FROM t WHERE k BETWEEN 100 AND 1500;
@@ -105,6 +111,7 @@ FETCH 1 FROM c;
 ROLLBACK;
 
 -- nested scans, with subtransactions that fail
+\set ECHO none
 CREATE FUNCTION nested(low int) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
     r record;
@@ -121,6 +128,7 @@ BEGIN
 EXCEPTION WHEN division_by_zero THEN
     RETURN -n;
 END $$;
+\set ECHO all
 SELECT k, nested(k) FROM t WHERE k BETWEEN 20 AND 25 ORDER BY k;
 
 -- a scan that is read ahead when the library is only loaded in the session counts, too

@@ -1,4 +1,7 @@
 -- log_relation: what it logs, and what it refuses.
+\pset format unaligned
+\pset tuples_only on
+\set ECHO none
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS pg_lookahead;
 CREATE EXTENSION IF NOT EXISTS pg_walinspect;
@@ -11,6 +14,7 @@ INSERT INTO logged SELECT i, repeat('x', 500) FROM generate_series(1, 1500) i;
 CREATE INDEX logged_id ON logged (id);
 VACUUM logged;
 
+\set ECHO all
 -- Every page is logged, unless it is new; the visibility map's, too.
 SELECT log_relation('logged') = pg_relation_size('logged') / 8192 AS all_pages;
 SELECT log_relation('logged', streamed => false) = log_relation('logged') AS same_count;
@@ -31,6 +35,7 @@ WHERE relfilenode = pg_relation_filenode('logged');
 
 -- What an image leaves out is of no use: each gives the page as it is, but for the
 -- LSN and checksum it had before.  A visibility map keeps its contents where a hole would be.
+\set ECHO none
 CREATE FUNCTION images(rel regclass, fork text, OUT images bigint, OUT same bigint, OUT shorter bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -44,6 +49,7 @@ BEGIN
     FROM pg_get_wal_block_info(before, pg_current_wal_flush_lsn())
     WHERE relfilenode = pg_relation_filenode(rel);
 END $$;
+\set ECHO all
 SELECT images = same AND shorter = images AS good FROM images('logged', 'main');
 SELECT * FROM images('logged', 'vm');
 SELECT images = same AND shorter > 0 AS good FROM images('logged_id', 'main');

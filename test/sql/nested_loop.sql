@@ -1,14 +1,18 @@
 -- Setting and view of nested loops that look ahead, and that they return what stock returns.
+\pset format unaligned
+\pset tuples_only on
+\set ECHO none
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS pg_lookahead;
 LOAD 'pg_lookahead';
 CREATE SCHEMA nested_loop;
 SET search_path = nested_loop, public;
 
+\set ECHO all
 -- setting and view
 SELECT name, setting, vartype, context FROM pg_settings WHERE name = 'pg_lookahead.nested_loop';
-SELECT a.attname, format_type(a.atttypid, NULL) AS type FROM pg_attribute a
-WHERE attrelid = 'lookahead.join_stats'::regclass AND attnum > 0 ORDER BY attnum;
+SELECT string_agg(attname || ' ' || format_type(atttypid, NULL), ', ' ORDER BY attnum) FROM pg_attribute
+WHERE attrelid = 'lookahead.join_stats'::regclass AND attnum > 0;
 SELECT count(*) AS rows, bool_and(joins >= 0 AND rows_unused <= rows AND stats_since <= clock_timestamp()) AS sane
 FROM lookahead.join_stats;
 CREATE ROLE regress_nested_loop;
@@ -17,6 +21,7 @@ SELECT count(*) FROM lookahead.join_stats;
 RESET ROLE;
 DROP ROLE regress_nested_loop;
 
+\set ECHO none
 CREATE TABLE o (a int, b int, t text, n numeric) WITH (autovacuum_enabled = off);
 INSERT INTO o SELECT i % 70, i * 37 % 50, CASE WHEN i % 11 > 0 THEN 't' || i % 20 END, i FROM generate_series(1, 300) AS i;
 INSERT INTO o VALUES (NULL, NULL, NULL, NULL);
@@ -55,6 +60,7 @@ BEGIN
     END LOOP;
     RETURN found || ' rows, the same';
 END $$;
+\set ECHO all
 SELECT compare('SELECT * FROM o JOIN i ON i.u = o.a');
 SELECT compare('SELECT o.ctid, o.tableoid, o.*, i.l FROM o LEFT JOIN i ON i.u = o.a');
 SELECT compare('SELECT * FROM o JOIN i ON i.k = o.a AND i.l = o.b');

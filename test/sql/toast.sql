@@ -1,14 +1,18 @@
 -- Setting and view of TOASTed values that are read ahead, and that queries return what stock returns.
+\pset format unaligned
+\pset tuples_only on
+\set ECHO none
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS pg_lookahead;
 LOAD 'pg_lookahead';
 CREATE SCHEMA toast;
 SET search_path = toast, public;
 
+\set ECHO all
 -- setting and view
 SELECT name, setting, vartype, context FROM pg_settings WHERE name = 'pg_lookahead.toast';
-SELECT a.attname, format_type(a.atttypid, NULL) AS type FROM pg_attribute a
-WHERE attrelid = 'lookahead.toast_stats'::regclass AND attnum > 0 ORDER BY attnum;
+SELECT string_agg(attname || ' ' || format_type(atttypid, NULL), ', ' ORDER BY attnum) FROM pg_attribute
+WHERE attrelid = 'lookahead.toast_stats'::regclass AND attnum > 0;
 SELECT count(*) AS rows, bool_and(values_unused <= "values" AND stats_since <= clock_timestamp()) AS sane
 FROM lookahead.toast_stats;
 CREATE ROLE regress_toast;
@@ -17,6 +21,7 @@ SELECT count(*) FROM lookahead.toast_stats;
 RESET ROLE;
 DROP ROLE regress_toast;
 
+\set ECHO none
 -- Values of each storage, from none to some hundred chunks, in two columns; rows of a page that are dead, too.
 CREATE TABLE d (id int, dropped text, a text, n numeric, b jsonb, c text) WITH (autovacuum_enabled = off);
 ALTER TABLE d ALTER a SET STORAGE EXTERNAL, ALTER dropped SET STORAGE EXTERNAL, ALTER c SET COMPRESSION pglz;
@@ -53,6 +58,7 @@ BEGIN
     END LOOP;
     RETURN found || ' rows, the same';
 END $$;
+\set ECHO all
 SELECT compare('SELECT * FROM d');
 SELECT compare('SELECT a FROM d WHERE length(a) > 5000');
 SELECT compare('SELECT c, a, b FROM d WHERE id % 3 = 0');
@@ -96,6 +102,7 @@ FETCH FIRST FROM k;
 COMMIT;
 
 -- Rows are deleted and updated with their values.
+\set ECHO none
 CREATE FUNCTION chunks() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     n bigint;
@@ -103,6 +110,7 @@ BEGIN
     EXECUTE 'SELECT count(*) FROM ' || (SELECT reltoastrelid::regclass FROM pg_class WHERE oid = 'd'::regclass) INTO n;
     RETURN n;
 END $$;
+\set ECHO all
 BEGIN;
 DELETE FROM d WHERE id % 2 = 0;
 SELECT chunks();
@@ -118,6 +126,7 @@ SELECT chunks(), md5(string_agg(d::text, ';' ORDER BY id)) FROM d;
 ROLLBACK;
 
 -- Errors while values are read ahead, in a subtransaction and outside.
+\set ECHO none
 CREATE FUNCTION fail(t text, low int) RETURNS int LANGUAGE plpgsql AS $$
 BEGIN
     IF length(t) > low THEN
@@ -125,6 +134,7 @@ BEGIN
     END IF;
     RETURN length(t);
 END $$;
+\set ECHO all
 SELECT sum(fail(a, 12000)) FROM d;
 DO $$
 DECLARE

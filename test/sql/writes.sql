@@ -1,14 +1,18 @@
 -- Setting and view of statements that write rows, and that they leave behind what stock leaves.
+\pset format unaligned
+\pset tuples_only on
+\set ECHO none
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS pg_lookahead;
 LOAD 'pg_lookahead';
 CREATE SCHEMA writes;
 SET search_path = writes, public;
 
+\set ECHO all
 -- setting and view
 SELECT name, setting, vartype, context FROM pg_settings WHERE name = 'pg_lookahead.writes';
-SELECT a.attname, format_type(a.atttypid, NULL) AS type FROM pg_attribute a
-WHERE attrelid = 'lookahead.write_stats'::regclass AND attnum > 0 ORDER BY attnum;
+SELECT string_agg(attname || ' ' || format_type(atttypid, NULL), ', ' ORDER BY attnum) FROM pg_attribute
+WHERE attrelid = 'lookahead.write_stats'::regclass AND attnum > 0;
 SELECT count(*) AS rows, bool_and(statements >= 0 AND max_rows <= rows AND stats_since <= clock_timestamp()) AS sane
 FROM lookahead.write_stats;
 CREATE ROLE regress_writes;
@@ -17,6 +21,7 @@ SELECT count(*) FROM lookahead.write_stats;
 RESET ROLE;
 DROP ROLE regress_writes;
 
+\set ECHO none
 CREATE TABLE s (id uuid, a int, b text, c int) WITH (autovacuum_enabled = off);
 INSERT INTO s SELECT md5(i::text)::uuid, nullif(i % 50, 7), 't' || i % 90, i FROM generate_series(1, 600) AS i;
 ANALYZE s;
@@ -55,6 +60,7 @@ BEGIN
     END LOOP;
     RETURN 'same';
 END $$;
+\set ECHO all
 SELECT statement, compare(statement) FROM (VALUES
     ('INSERT INTO t SELECT * FROM s WHERE c < 500'),
     ('INSERT INTO t SELECT * FROM s'),
@@ -75,6 +81,7 @@ SELECT statement, compare(statement) FROM (VALUES
 ) AS v (statement);
 
 -- Rows are known early where the plan is harmless, and why not elsewhere.
+\set ECHO none
 CREATE TABLE u (id uuid PRIMARY KEY, a serial);
 CREATE FUNCTION ahead(statement text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -83,6 +90,7 @@ BEGIN
     EXECUTE statement;
     RETURN (SELECT rows > before FROM lookahead.write_stats);
 END $$;
+\set ECHO all
 SET pg_lookahead.debug_force = on;
 SELECT ahead('INSERT INTO u SELECT id, c FROM s');
 SELECT ahead('INSERT INTO u SELECT gen_random_uuid(), c FROM s');
