@@ -16,6 +16,9 @@ from pg_lookahead.server.queries import scalar
 
 _numbers = itertools.count(1)
 
+SECONDS = 120.0
+"""That anything is awaited: more than a busy machine takes."""
+
 
 def crash(cluster: Cluster) -> None:
     """SIGKILL of every process of a server, none of which can react."""
@@ -43,7 +46,7 @@ def standby_of(primary: Cluster, settings: Mapping[str, object] | None = None) -
         raise
 
 
-def wait_for_replay(standby: Cluster, primary: Cluster, seconds: float = 120.0) -> None:
+def wait_for_replay(standby: Cluster, primary: Cluster, seconds: float = SECONDS) -> None:
     """Wait until a standby has replayed all that ``primary`` has done so far."""
     with primary.connect() as conn:
         # A record flushed by this commit stands after all others so far.
@@ -55,8 +58,11 @@ def wait_for_replay(standby: Cluster, primary: Cluster, seconds: float = 120.0) 
             raise ClusterError(f"the standby did not reach {position} in {seconds:g} s")
 
 
-def until(condition: Callable[[], object], seconds: float) -> bool:
-    """Wait until a condition holds; false if it does not after so many seconds."""
+def until(condition: Callable[[], object], seconds: float = SECONDS) -> bool:
+    """Wait until a condition holds.
+
+    seconds: to wait at most
+    Returns whether the condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

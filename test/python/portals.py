@@ -11,8 +11,9 @@ from typing import Any
 
 import psycopg
 
+from clusters import SECONDS
 from scans import INDEX_SCANS
-from sides import SECONDS, Connection, Side, look_ahead
+from sides import Connection, Side, look_ahead
 
 
 class Portals:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import struct
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from clusters import until
 from corruption import line_pointers
 from differential import Session, bad_lines
 from pg_lookahead.server.cluster import Cluster
@@ -37,9 +37,6 @@ SERVER: dict[str, object] = {
 
 
 EXTENSIONS = ("pg_lookahead", "pg_buffercache", "pageinspect", "pg_visibility", "pg_prewarm", "amcheck")
-
-
-SECONDS = 120.0  # to wait at most
 
 
 def look_ahead(forced: bool) -> str:
@@ -147,16 +144,6 @@ def alike(sides: Mapping[str, S], steps: Callable[[S], Any]) -> Any:
     seen = {name: steps(side) for name, side in sides.items()}
     assert seen["forced"] == seen["off"]
     return seen["off"]
-
-
-def until(condition: Callable[[], bool], seconds: float = SECONDS) -> bool:
-    """Wait for a condition; whether it came."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 KEYS = "SELECT i, (i * 7919) % 6000, repeat('x', 150) FROM generate_series(1, 6000) AS i"

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from clusters import until
 from conftest import MakeCluster
 from differential import Session
 from joins import (
@@ -45,7 +46,6 @@ from sides import (
     spoil_block,
     unknown_transaction,
     unnamed,
-    until,
     waiting,
 )
 

@@ -23,6 +23,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from clusters import until
 from conftest import MakeCluster
 from differential import BESIDE, Session, bad_lines
 from join_corpus import JoinCorpus
@@ -31,7 +32,6 @@ from pg_lookahead.server.installation import Installation, io_workers
 from queries import fetch, run, scalar
 from relations import await_true, evict
 from scan_corpus import Corpus
-from sides import until
 from workers import idle_workers_stopped
 
 Connection = psycopg.Connection[Any]

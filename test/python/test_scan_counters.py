@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from clusters import until
 from conftest import MakeCluster
 from differential import Session
 from queries import fetch_row
@@ -29,7 +30,6 @@ from sides import (
     io_blocks,
     off_and_forced,
     statio,
-    until,
 )
 
 pytestmark = pytest.mark.within_scans

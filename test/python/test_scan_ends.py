@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from clusters import until
 from conftest import MakeCluster
 from differential import statements_of
 from portals import FAILED_BLOCK, WAYS, Portals
@@ -32,7 +33,6 @@ from sides import (
     outcome_of,
     pins_at_rest,
     pins_meanwhile,
-    until,
     waiting,
 )
 

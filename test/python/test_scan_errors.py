@@ -16,11 +16,12 @@ import psycopg
 import pytest
 
 import sides as shared
+from clusters import until
 from compiled import module
 from conftest import MakeCluster
 from portals import Portals
 from scans import EVICT_ALL, INDEX_SCANS
-from sides import KEYS, Connection, Side, Sides, alike, look_ahead, off_and_forced, outcome, until
+from sides import KEYS, Connection, Side, Sides, alike, look_ahead, off_and_forced, outcome
 
 pytestmark = pytest.mark.within_scans
 

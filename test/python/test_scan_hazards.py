@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from clusters import until
 from compiled import module
 from conftest import MakeCluster
 from differential import Session, bad_lines
@@ -31,7 +32,6 @@ from sides import (
     outcome,
     outcome_of,
     pins_at_rest,
-    until,
 )
 
 pytestmark = pytest.mark.within_scans

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from clusters import until
 from conftest import MakeCluster
-from sides import KEYS, SERVER, Side, Sides, alike, io_blocks, off_and_forced, until
+from sides import KEYS, SERVER, Side, Sides, alike, io_blocks, off_and_forced
 
 pytestmark = pytest.mark.within_scans
 

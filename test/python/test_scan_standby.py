@@ -15,13 +15,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from clusters import standby_of, wait_for_replay
+from clusters import standby_of, until, wait_for_replay
 from conftest import MakeCluster, reads_are_async
 from differential import Session, bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
-from sides import look_ahead, until
+from sides import look_ahead
 from workers import stopped, worker_pids
 
 pytestmark = pytest.mark.within_scans

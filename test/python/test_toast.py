@@ -17,11 +17,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from clusters import until
 from conftest import MakeCluster
 from differential import Session
 from pg_lookahead.server.cache import drop_from_page_cache
 from queries import fetch, run, scalar
-from sides import change_page, until
+from sides import change_page
 from toasted import REBUILT, ROWS, SERVER, SETUP, Side, Sides, has_method, off, off_and_forced
 from workers import idle_workers_stopped
 

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import psycopg
 import pytest
 
+from clusters import until
 from conftest import MakeCluster
 from differential import Session
 from queries import fetch, fetch_row, run, scalar
-from sides import until
 from toasted import ROWS, SERVER, SETUP, Side, Sides, off_and_forced
 
 pytestmark = pytest.mark.within_scans

@@ -93,7 +93,10 @@ def _draw(lot: random.Random) -> Shape:
 
 
 def cells(rows: int, caches: tuple[str, ...]) -> Iterator[QueryCell]:
-    """Yield the cells of all shapes, for a run of so many rows."""
+    """Yield the cells of all shapes.
+
+    rows: of the run, of which each table has a part
+    caches: those of ``Cell.cache`` that each shape is measured with"""
     for number in range(1, _SHAPES + 1):
         lot = random.Random(number)
         shape = _draw(lot)

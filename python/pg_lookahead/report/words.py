@@ -60,7 +60,7 @@ def minutes(seconds: float) -> str:
 
 
 def cut(text: str, longest: int) -> str:
-    """Return a text in one line, of at most so many characters."""
+    """Return a text in one line of at most ``longest`` characters; an ellipsis ends what was cut."""
     line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[: longest - 2].rstrip()} …"
 
