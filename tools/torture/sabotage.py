@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusters import wait_for_replay
+from clusters import until, wait_for_replay
+from pg_lookahead.server.cluster import ClusterError
 
 from .faults import Server
 from .pages import BLOCK, HEADER
 from .recovery import SEGMENT, segment_of
-from .sessions import run, value
+from .sessions import Connection, run, value
 
 
 def lose_a_row(primary: Server, standby: Server) -> None:
@@ -117,19 +118,25 @@ def _change_the_standby(
     """Change a file of the standby, whose pages' checksums are ignored from then on."""
     with primary.cluster.connect() as conn:
         place = value(conn, "SELECT pg_relation_filepath(%s)", [relation])
-        # Replay mends a page that is in the WAL after the checkpoint from which the standby goes on.
-        for statement in (
-            f"ALTER TABLE {table} SET (autovacuum_enabled = off)",
-            f"VACUUM {table}",
-            "CHECKPOINT",
-        ):
-            run(conn, statement)
+        run(conn, f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+        # Replay mends a page that is in the WAL after the checkpoint from which the standby goes on.  So no
+        # row may be left for readers of the primary to prune, which the standby's feedback can hold back.
+        if not until(lambda: _vacuum(conn, table)):
+            raise ClusterError(f"VACUUM leaves rows in {table} that not all can see")
+        run(conn, "CHECKPOINT")
     wait_for_replay(standby.cluster, primary.cluster)
     standby.cluster.stop()
     path = standby.cluster.data / place
     path.write_bytes(change(path.read_bytes()))
     standby.cluster.configure({"ignore_checksum_failure": True})
     standby.cluster.start()
+
+
+def _vacuum(conn: Connection, table: str) -> bool:
+    """Vacuum a table; returns whether all of its pages are visible to all then."""
+    run(conn, f"VACUUM {table}")
+    visible = "SELECT relallvisible = relpages FROM pg_class WHERE oid = %s::regclass"
+    return bool(value(conn, visible, [table]))
 
 
 def _path(server: Server, relation: str) -> Path:

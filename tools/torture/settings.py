@@ -76,6 +76,7 @@ SERVER: dict[str, object] = {
     "wal_level": "replica",
     "wal_keep_size": "256MB",
     "wal_retrieve_retry_interval": "50ms",
+    "wal_receiver_status_interval": "1s",
     "min_wal_size": "4MB",
     "max_wal_size": "16MB",
     "checkpoint_timeout": "30s",
