@@ -38,65 +38,61 @@ typedef struct Search
 	List	   *params;			/* parameters of the executor that are used */
 } Search;
 
-/* Is this a type of numbers, whose functions read no setting? */
+/* Types of numbers, whose functions read no setting. */
+static const Oid number_types[] = {
+	BOOLOID, INT2OID, INT4OID, INT8OID, OIDOID, NUMERICOID, FLOAT4OID,
+	FLOAT8OID, DATEOID, TIMESTAMPOID, UUIDOID
+};
+
+/* Other types of the server that it can sort. */
+static const Oid ordered_types[] = {
+	BYTEAOID, CHAROID, NAMEOID, TIDOID, TEXTOID, VARCHAROID, BPCHAROID,
+	TIMEOID, TIMETZOID, TIMESTAMPTZOID, INTERVALOID, INETOID, CIDROID,
+	MACADDROID, MACADDR8OID, BITOID, VARBITOID, JSONBOID, TSVECTOROID,
+	TSQUERYOID, INT4RANGEOID, INT8RANGEOID, NUMRANGEOID, DATERANGEOID,
+	TSRANGEOID, TSTZRANGEOID
+};
+
+/* Types that it cannot sort, whose functions do no more than compute. */
+static const Oid unordered_types[] = {
+	JSONOID, JSONPATHOID, POINTOID, LSEGOID, PATHOID, BOXOID, POLYGONOID,
+	LINEOID, CIRCLEOID
+};
+
+/* Types whose text is the same whatever the settings are. */
+static const Oid types_of_one_text[] = {
+	BOOLOID, INT2OID, INT4OID, INT8OID, OIDOID, NUMERICOID, UUIDOID, TEXTOID,
+	VARCHAROID, BPCHAROID
+};
+
+/* Types of times, whose zone and format are settings. */
+static const Oid time_types[] = {
+	DATEOID, TIMEOID, TIMETZOID, TIMESTAMPOID, TIMESTAMPTZOID, INTERVALOID
+};
+
+/* Functions of enums that call no others. */
+static const Oid enum_functions[] = {
+	F_ENUM_EQ, F_ENUM_NE, F_ENUM_LT, F_ENUM_LE, F_ENUM_GE, F_ENUM_GT,
+	F_MIN_ANYENUM, F_MAX_ANYENUM
+};
+
+/* Stable functions that depend on nothing but settings and the statement. */
+static const Oid functions_of_settings[] = {
+	F_STATEMENT_TIMESTAMP, F_CURRENT_SETTING_TEXT, F_CURRENT_SETTING_TEXT_BOOL,
+	F_TO_CHAR_INT4_TEXT, F_TO_CHAR_INT8_TEXT, F_TO_CHAR_NUMERIC_TEXT,
+	F_TO_CHAR_FLOAT8_TEXT, F_TO_DATE, F_TO_TIMESTAMP_TEXT_TEXT
+};
+
 static bool
 harmless_is_number(Oid type)
 {
-	switch (type)
-	{
-		case BOOLOID:
-		case INT2OID:
-		case INT4OID:
-		case INT8OID:
-		case OIDOID:
-		case NUMERICOID:
-		case FLOAT4OID:
-		case FLOAT8OID:
-		case DATEOID:
-		case TIMESTAMPOID:
-		case UUIDOID:
-			return true;
-		default:
-			return false;
-	}
+	return OID_IS_AMONG(type, number_types);
 }
 
-/* Is this one of the server's types that it can sort? */
 static bool
 harmless_is_ordered(Oid type)
 {
-	switch (type)
-	{
-		case BYTEAOID:
-		case CHAROID:
-		case NAMEOID:
-		case TIDOID:
-		case TEXTOID:
-		case VARCHAROID:
-		case BPCHAROID:
-		case TIMEOID:
-		case TIMETZOID:
-		case TIMESTAMPTZOID:
-		case INTERVALOID:
-		case INETOID:
-		case CIDROID:
-		case MACADDROID:
-		case MACADDR8OID:
-		case BITOID:
-		case VARBITOID:
-		case JSONBOID:
-		case TSVECTOROID:
-		case TSQUERYOID:
-		case INT4RANGEOID:
-		case INT8RANGEOID:
-		case NUMRANGEOID:
-		case DATERANGEOID:
-		case TSRANGEOID:
-		case TSTZRANGEOID:
-			return true;
-		default:
-			return harmless_is_number(type);
-	}
+	return OID_IS_AMONG(type, ordered_types) || harmless_is_number(type);
 }
 
 static bool
@@ -113,22 +109,8 @@ harmless_is_enum(Oid type)
 static bool
 harmless_is_plain(Oid type)
 {
-	switch (type)
-	{
-		case JSONOID:
-		case JSONPATHOID:
-		case POINTOID:
-		case LSEGOID:
-		case PATHOID:
-		case BOXOID:
-		case POLYGONOID:
-		case LINEOID:
-		case CIRCLEOID:
-			return true;
-		default:
-			return harmless_is_ordered(type) ||
-				harmless_is_ordered(get_element_type(type));
-	}
+	return OID_IS_AMONG(type, unordered_types) || harmless_is_ordered(type) ||
+		harmless_is_ordered(get_element_type(type));
 }
 
 bool
@@ -158,67 +140,15 @@ harmless_is_enum_or_bool(Oid type)
 		harmless_is_enum(get_element_type(type));
 }
 
-/* Is this one of the functions of enums that call no others? */
-static bool
-harmless_compares_enums(Oid function)
-{
-	switch (function)
-	{
-		case F_ENUM_EQ:
-		case F_ENUM_NE:
-		case F_ENUM_LT:
-		case F_ENUM_LE:
-		case F_ENUM_GE:
-		case F_ENUM_GT:
-		case F_MIN_ANYENUM:
-		case F_MAX_ANYENUM:
-			return true;
-		default:
-			return false;
-	}
-}
-
-/* Is one of the arguments a time, whose zone and format are settings? */
 static bool
 harmless_has_time(List *args)
 {
 	ListCell   *lc;
 
 	foreach(lc, args)
-		switch (exprType(lfirst(lc)))
-		{
-			case DATEOID:
-			case TIMEOID:
-			case TIMETZOID:
-			case TIMESTAMPOID:
-			case TIMESTAMPTZOID:
-			case INTERVALOID:
-				return true;
-			default:
-				break;
-		}
-	return false;
-}
-
-/* Does a stable function depend on nothing but settings and the statement? */
-static bool
-harmless_depends_on_settings(Oid function, List *args)
-{
-	switch (function)
-	{
-		case F_STATEMENT_TIMESTAMP:
-		case F_CURRENT_SETTING_TEXT:
-		case F_CURRENT_SETTING_TEXT_BOOL:
-		case F_TO_CHAR_INT4_TEXT:
-		case F_TO_CHAR_INT8_TEXT:
-		case F_TO_CHAR_NUMERIC_TEXT:
-		case F_TO_CHAR_FLOAT8_TEXT:
-		case F_TO_DATE:
-		case F_TO_TIMESTAMP_TEXT_TEXT:
+		if (OID_IS_AMONG(exprType(lfirst(lc)), time_types))
 			return true;
-		default:
-			return harmless_has_time(args);
-	}
+	return false;
 }
 
 /* Is a function harmless with these arguments? */
@@ -234,7 +164,7 @@ harmless_function(Oid function, Oid result, List *args,
 	/* nobody can tell when a random value was made, nor seed this function */
 	if (function == F_GEN_RANDOM_UUID)
 		return true;
-	if (harmless_compares_enums(function))
+	if (OID_IS_AMONG(function, enum_functions))
 		return harmless_are_all(harmless_is_enum_or_bool, result, args);
 	if (function >= FirstNormalObjectId ||
 		function == F_SATISFIES_HASH_PARTITION ||
@@ -245,7 +175,8 @@ harmless_function(Oid function, Oid result, List *args,
 		return search->settings_stay || get_func_leakproof(function) ||
 			harmless_are_all(harmless_is_number, result, args);
 	return volatility == PROVOLATILE_STABLE && search->settings_stay &&
-		harmless_depends_on_settings(function, args);
+		(OID_IS_AMONG(function, functions_of_settings) ||
+		 harmless_has_time(args));
 }
 
 /* Is an operator harmless?  Its function may not have been looked up. */
@@ -258,26 +189,10 @@ harmless_operator(Oid operator, Oid function, Oid result, List *args,
 	return harmless_function(function, result, args, search);
 }
 
-/* Is the text of a value of this type the same whatever the settings are? */
 static bool
 harmless_has_one_text(Oid type)
 {
-	switch (type)
-	{
-		case BOOLOID:
-		case INT2OID:
-		case INT4OID:
-		case INT8OID:
-		case OIDOID:
-		case NUMERICOID:
-		case UUIDOID:
-		case TEXTOID:
-		case VARCHAROID:
-		case BPCHAROID:
-			return true;
-		default:
-			return harmless_is_enum(type);
-	}
+	return OID_IS_AMONG(type, types_of_one_text) || harmless_is_enum(type);
 }
 
 /* Is a conversion from one type to another by way of a text harmless? */
@@ -320,7 +235,7 @@ harmless_aggregate(Oid function, Oid result, List *args,
 {
 	if (function == F_COUNT_ANY || function == F_COUNT_)
 		return true;
-	if (harmless_compares_enums(function))
+	if (OID_IS_AMONG(function, enum_functions))
 		return harmless_are_all(harmless_is_enum_or_bool, result, args);
 	return function < FirstNormalObjectId &&
 		harmless_are_all(harmless_is_plain, result, args) &&

@@ -23,6 +23,18 @@
 #include "nodes/pg_list.h"
 #include "utils/relcache.h"
 
+/* Is an OID one of those in an array? */
+static inline bool
+OidIsAmong(Oid oid, const Oid *array, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (array[i] == oid)
+			return true;
+	return false;
+}
+
+#define OID_IS_AMONG(oid, array) OidIsAmong((oid), (array), lengthof(array))
+
 /*
  * Is an expression harmless?  The numbers of the executor's parameters that it
  * uses are added to a list: it may be evaluated once they have been computed.

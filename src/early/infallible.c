@@ -15,41 +15,31 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
-/* Is a type compared by functions that never raise an error? */
-static bool
-infallible_type(Oid type)
-{
-	switch (type)
-	{
-		case BOOLOID:
-		case CHAROID:
-		case NAMEOID:
-		case INT2OID:
-		case INT4OID:
-		case INT8OID:
-		case OIDOID:
-		case FLOAT4OID:
-		case FLOAT8OID:
-		case NUMERICOID:
-		case TEXTOID:
-		case VARCHAROID:
-		case BPCHAROID:
-		case BYTEAOID:
-		case DATEOID:
-		case TIMEOID:
-		case TIMESTAMPOID:
-		case TIMESTAMPTZOID:
-		case UUIDOID:
-			return true;
-		default:
-			return false;
-	}
-}
+/* Types that are compared by functions that never raise an error. */
+static const Oid compared_types[] = {
+	BOOLOID, CHAROID, NAMEOID, INT2OID, INT4OID, INT8OID, OIDOID, FLOAT4OID,
+	FLOAT8OID, NUMERICOID, TEXTOID, VARCHAROID, BPCHAROID, BYTEAOID, DATEOID,
+	TIMEOID, TIMESTAMPOID, TIMESTAMPTZOID, UUIDOID
+};
+
+/* Comparisons that cannot fail, though they are not marked leakproof. */
+static const Oid infallible_comparisons[] = {
+	F_NUMERIC_LT, F_NUMERIC_LE, F_NUMERIC_EQ, F_NUMERIC_NE, F_NUMERIC_GE,
+	F_NUMERIC_GT
+};
+
+/* Functions that make the same number wider, or hash it; and the time. */
+static const Oid infallible_functions[] = {
+	F_INT4_INT2, F_INT8_INT2, F_INT8_INT4, F_FLOAT8_INT2, F_FLOAT8_INT4,
+	F_FLOAT8_FLOAT4, F_NUMERIC_INT2, F_NUMERIC_INT4, F_NUMERIC_INT8,
+	F_HASHINT4, F_HASHINT8, F_HASHINT4EXTENDED, F_HASHINT8EXTENDED,
+	F_NOW, F_TRANSACTION_TIMESTAMP
+};
 
 bool
 ComparesInfallibly(Oid type, Oid collation)
 {
-	return infallible_type(type) &&
+	return OID_IS_AMONG(type, compared_types) &&
 		(OidIsValid(collation) || !OidIsValid(get_typcollation(type)));
 }
 
@@ -68,48 +58,10 @@ infallible_comparison(Oid operator, Oid function, Oid collation, List *args)
 	other = exprType(lsecond(args));
 	if (OidIsValid(get_element_type(other)))
 		other = get_element_type(other);
-	if (!ComparesInfallibly(type, collation) ||
-		!ComparesInfallibly(other, collation))
-		return false;
-	switch (function)
-	{
-		case F_NUMERIC_LT:
-		case F_NUMERIC_LE:
-		case F_NUMERIC_EQ:
-		case F_NUMERIC_NE:
-		case F_NUMERIC_GE:
-		case F_NUMERIC_GT:
-			return true;
-		default:
-			return get_func_leakproof(function);
-	}
-}
-
-/* Does a function make the same number wider, or hash it? */
-static bool
-infallible_function(Oid function)
-{
-	switch (function)
-	{
-		case F_INT4_INT2:
-		case F_INT8_INT2:
-		case F_INT8_INT4:
-		case F_FLOAT8_INT2:
-		case F_FLOAT8_INT4:
-		case F_FLOAT8_FLOAT4:
-		case F_NUMERIC_INT2:
-		case F_NUMERIC_INT4:
-		case F_NUMERIC_INT8:
-		case F_HASHINT4:
-		case F_HASHINT8:
-		case F_HASHINT4EXTENDED:
-		case F_HASHINT8EXTENDED:
-		case F_NOW:
-		case F_TRANSACTION_TIMESTAMP:
-			return true;
-		default:
-			return false;
-	}
+	return ComparesInfallibly(type, collation) &&
+		ComparesInfallibly(other, collation) &&
+		(OID_IS_AMONG(function, infallible_comparisons) ||
+		 get_func_leakproof(function));
 }
 
 /* Find what may fail in an expression. */
@@ -124,7 +76,8 @@ infallible_is_not(Node *node, void *context)
 	switch (nodeTag(node))
 	{
 		case T_FuncExpr:
-			infallible = infallible_function(((FuncExpr *) node)->funcid);
+			infallible = OID_IS_AMONG(((FuncExpr *) node)->funcid,
+									  infallible_functions);
 			break;
 		case T_OpExpr:
 		case T_DistinctExpr:

@@ -25,6 +25,7 @@
 #include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
 #include "compat.h"
+#include "early/harmless.h"
 #include "early/heap_row.h"
 #include "exec/judge.h"
 #include "exec/judge_timing.h"
@@ -96,27 +97,18 @@ QueuedTrigger *lookahead_called_trigger = NULL;
 static int
 queue_side(const Trigger *trigger)
 {
+	static const Oid checks[] = {F_RI_FKEY_CHECK_INS, F_RI_FKEY_CHECK_UPD};
+	static const Oid actions[] = {
+		F_RI_FKEY_CASCADE_DEL, F_RI_FKEY_CASCADE_UPD, F_RI_FKEY_RESTRICT_DEL,
+		F_RI_FKEY_RESTRICT_UPD, F_RI_FKEY_SETNULL_DEL, F_RI_FKEY_SETNULL_UPD,
+		F_RI_FKEY_SETDEFAULT_DEL, F_RI_FKEY_SETDEFAULT_UPD,
+		F_RI_FKEY_NOACTION_DEL, F_RI_FKEY_NOACTION_UPD
+	};
+
 	if (!trigger->tgisinternal)
 		return 0;
-	switch (trigger->tgfoid)
-	{
-		case F_RI_FKEY_CHECK_INS:
-		case F_RI_FKEY_CHECK_UPD:
-			return KEYS_OF_CHILD;
-		case F_RI_FKEY_CASCADE_DEL:
-		case F_RI_FKEY_CASCADE_UPD:
-		case F_RI_FKEY_RESTRICT_DEL:
-		case F_RI_FKEY_RESTRICT_UPD:
-		case F_RI_FKEY_SETNULL_DEL:
-		case F_RI_FKEY_SETNULL_UPD:
-		case F_RI_FKEY_SETDEFAULT_DEL:
-		case F_RI_FKEY_SETDEFAULT_UPD:
-		case F_RI_FKEY_NOACTION_DEL:
-		case F_RI_FKEY_NOACTION_UPD:
-			return KEYS_OF_PARENT;
-		default:
-			return 0;
-	}
+	return OID_IS_AMONG(trigger->tgfoid, checks) ? KEYS_OF_CHILD :
+		OID_IS_AMONG(trigger->tgfoid, actions) ? KEYS_OF_PARENT : 0;
 }
 
 /* Is a trigger called at the end of statements that do something? */

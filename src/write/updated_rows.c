@@ -236,32 +236,20 @@ updated_uses_system_columns(const Bitmapset *columns)
 static bool
 updated_adds(const OpExpr *sum, SetColumn *column)
 {
-	switch (IsA(sum, OpExpr) ? sum->opfuncid : InvalidOid)
-	{
-		case F_INT2MI:
-		case F_INT4MI:
-		case F_INT8MI:
-		case F_INT24MI:
-		case F_INT42MI:
-		case F_INT84MI:
-		case F_INT48MI:
-		case F_INT82MI:
-		case F_INT28MI:
-			column->is_taken = true;
-			break;
-		case F_INT2PL:
-		case F_INT4PL:
-		case F_INT8PL:
-		case F_INT24PL:
-		case F_INT42PL:
-		case F_INT84PL:
-		case F_INT48PL:
-		case F_INT82PL:
-		case F_INT28PL:
-			break;
-		default:
-			return false;
-	}
+	static const Oid sums[] = {
+		F_INT2PL, F_INT4PL, F_INT8PL, F_INT24PL, F_INT42PL, F_INT84PL,
+		F_INT48PL, F_INT82PL, F_INT28PL
+	};
+	static const Oid differences[] = {
+		F_INT2MI, F_INT4MI, F_INT8MI, F_INT24MI, F_INT42MI, F_INT84MI,
+		F_INT48MI, F_INT82MI, F_INT28MI
+	};
+
+	if (!IsA(sum, OpExpr))
+		return false;
+	column->is_taken = OID_IS_AMONG(sum->opfuncid, differences);
+	if (!column->is_taken && !OID_IS_AMONG(sum->opfuncid, sums))
+		return false;
 	column->types[0] = exprType(linitial(sum->args));
 	column->types[1] = exprType(lsecond(sum->args));
 	column->types[2] = sum->opresulttype;
