@@ -5,9 +5,9 @@
  *
  * A scan with array keys ("= ANY", skip scan) descends the tree anew for each
  * group of values, and only the access method knows to which page.  So a
- * second scan descriptor, with a copy of the same keys, is moved from page to
- * page by the access method's own function.  Only the heap blocks of the
- * matches of each page are noted.
+ * second scan descriptor, with the same keys, is moved from page to page by the
+ * access method's own function.  Only the heap blocks of the matches of each
+ * page are noted.
  *
  * The second scan starts where the first one started, and has to find the page
  * on which that one stands now.  For that it may visit a few pages, and one
@@ -27,8 +27,6 @@
 #include "index/btree_leaf.h"
 #include "miscadmin.h"
 #include "read/uncount.h"
-#include "utils/datum.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -75,64 +73,20 @@ BTreeDescentsCreate(MemoryContext mcxt)
 }
 
 /*
- * Copy a key whose argument the scan may free when it is begun again.
+ * Start a scan of the same keys.  When the scan is begun again, with others,
+ * this one is forgotten before it is asked for anything.
  */
-static void
-descents_copy_argument(Relation index, ScanKey key)
-{
-	Oid			type = key->sk_subtype;
-	int16		length = -1;
-	bool		by_value = false;
-
-	if (key->sk_flags & SK_ISNULL)
-		return;
-	if (key->sk_flags & SK_ROW_HEADER)
-	{
-		ScanKey		from = (ScanKey) DatumGetPointer(key->sk_argument);
-		ScanKey		to;
-		int			n = 1;
-
-		while ((from[n - 1].sk_flags & SK_ROW_END) == 0)
-			n++;
-		to = palloc_array(ScanKeyData, n);
-		for (int i = 0; i < n; i++)
-		{
-			to[i] = from[i];
-			descents_copy_argument(index, &to[i]);
-		}
-		key->sk_argument = PointerGetDatum(to);
-		return;
-	}
-	if ((key->sk_flags & SK_SEARCHARRAY) == 0)
-	{
-		if (!OidIsValid(type))
-			type = index->rd_opcintype[key->sk_attno - 1];
-		get_typlenbyval(type, &length, &by_value);
-	}
-	key->sk_argument = datumCopy(key->sk_argument, by_value, length);
-}
-
-/* Start a scan of the same keys. */
 static void
 descents_start(BTreeDescents *descents, IndexScanDesc scan)
 {
 	MemoryContext old = MemoryContextSwitchTo(descents->mcxt);
-	ScanKey		keys = palloc_array(ScanKeyData, scan->numberOfKeys);
-	BufferUsage before = pgBufferUsage;
-
-	for (int i = 0; i < scan->numberOfKeys; i++)
-	{
-		keys[i] = scan->keyData[i];
-		descents_copy_argument(scan->indexRelation, &keys[i]);
-	}
-	UncountCatalogs(&before);
 
 	descents->scan = btbeginscan(scan->indexRelation, scan->numberOfKeys, 0);
 	descents->scan->heapRelation = scan->heapRelation;
 	descents->scan->xs_snapshot = scan->xs_snapshot;
 	descents->scan->parallel_scan = NULL;
 	descents->scan->ignore_killed_tuples = scan->ignore_killed_tuples;
-	btrescan(descents->scan, keys, scan->numberOfKeys, NULL, 0);
+	btrescan(descents->scan, scan->keyData, scan->numberOfKeys, NULL, 0);
 	MemoryContextSwitchTo(old);
 }
 
