@@ -12,15 +12,15 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* The most users of one access method. */
-#define MAX_USERS 4
-
-/* A copy of a routine; without users it is the stock routine. */
+/*
+ * A copy of a routine in which a user has replaced members.  It is made of
+ * another copy; the last one has no user, and is the stock routine.
+ */
 typedef struct RoutineCopy
 {
 	IndexAmRoutine routine;
-	IndexAmRoutine stock;
-	const IndexMembers *users[MAX_USERS];	/* in no order; the rest is NULL */
+	const IndexMembers *user;
+	struct RoutineCopy *below;	/* NULL if there is no user */
 	struct RoutineCopy *next;
 } RoutineCopy;
 
@@ -36,29 +36,12 @@ routine_used_by(Relation index)
 	return NULL;
 }
 
-/* The place of a user of a copy, or -1. */
-static int
-routine_place(const RoutineCopy *copy, const IndexMembers *user)
+static const IndexAmRoutine *
+routine_stock(const RoutineCopy *copy)
 {
-	for (int i = 0; i < MAX_USERS; i++)
-		if (copy->users[i] == user)
-			return i;
-	return -1;
-}
-
-/* Has a copy these users, and no others? */
-static bool
-routine_has_users(const RoutineCopy *copy, const IndexMembers *const *users)
-{
-	int			more = 0;
-
-	for (int i = 0; i < MAX_USERS; i++)
-	{
-		if (users[i] != NULL && routine_place(copy, users[i]) < 0)
-			return false;
-		more += (copy->users[i] != NULL) - (users[i] != NULL);
-	}
-	return more == 0;
+	while (copy->below != NULL)
+		copy = copy->below;
+	return &copy->routine;
 }
 
 /* Replace the members that a user wants; false if another user has one. */
@@ -66,7 +49,7 @@ static bool
 routine_replace(RoutineCopy *copy, const IndexMembers *user)
 {
 	IndexAmRoutine *routine = &copy->routine;
-	const IndexAmRoutine *stock = &copy->stock;
+	const IndexAmRoutine *stock = routine_stock(copy);
 	bool		alone = true;
 
 #define REPLACE(member) \
@@ -86,90 +69,87 @@ routine_replace(RoutineCopy *copy, const IndexMembers *user)
 	return alone;
 }
 
+/* Make a copy that can be found by the functions above. */
+static RoutineCopy *
+routine_keep(const RoutineCopy *copy)
+{
+	RoutineCopy *kept = MemoryContextAlloc(TopMemoryContext, sizeof(*copy));
+
+	memcpy(kept, copy, sizeof(*copy));
+	kept->next = routine_copies;
+	routine_copies = kept;
+	return kept;
+}
+
 /*
- * The copy of a routine for users, which is made at the first call; NULL if two
- * of them want the same member.
+ * The copy in which one more user has replaced members; NULL if another user
+ * has one of them.
  */
 static RoutineCopy *
-routine_for(const IndexAmRoutine *stock, const IndexMembers *const *users)
+routine_with(RoutineCopy *below, const IndexMembers *user)
 {
-	RoutineCopy *copy;
+	RoutineCopy made = {.routine = below->routine, .user = user,
+						.below = below};
 
-	for (copy = routine_copies; copy != NULL; copy = copy->next)
-		if (routine_has_users(copy, users) &&
-			memcmp(&copy->stock, stock, sizeof(*stock)) == 0)
+	for (RoutineCopy *copy = routine_copies; copy != NULL; copy = copy->next)
+		if (copy->below == below && copy->user == user)
 			return copy;
-	copy = MemoryContextAllocZero(TopMemoryContext, sizeof(RoutineCopy));
-	memcpy(&copy->stock, stock, sizeof(*stock));
-	memcpy(&copy->routine, stock, sizeof(*stock));
-	for (int i = 0; i < MAX_USERS; i++)
-	{
-		copy->users[i] = users[i];
-		if (users[i] != NULL && !routine_replace(copy, users[i]))
-		{
-			pfree(copy);
-			return NULL;
-		}
-	}
-	copy->next = routine_copies;
-	routine_copies = copy;
-	return copy;
+	return routine_replace(&made, user) ? routine_keep(&made) : NULL;
+}
+
+/* The copy without a user, if that is one. */
+static RoutineCopy *
+routine_without(RoutineCopy *copy, const IndexMembers *user)
+{
+	if (copy->below == NULL)
+		return copy;
+	if (copy->user == user)
+		return copy->below;
+	return routine_with(routine_without(copy->below, user), copy->user);
 }
 
 /* The copy without users of the routine that an index's handler gives. */
 static RoutineCopy *
 routine_stock_of(Relation index)
 {
-	static const IndexMembers *const nobody[MAX_USERS];
-	IndexAmRoutine stock;
+	RoutineCopy made = {.user = NULL};
 
-	LookaheadStockRoutine(index->rd_amhandler, &stock);
-	return routine_for(&stock, nobody);
-}
-
-/* Make an index use what it uses, but with one user put in another's place. */
-static bool
-routine_exchange(Relation index, const RoutineCopy *copy,
-				 const IndexMembers *old, const IndexMembers *new)
-{
-	const IndexMembers *users[MAX_USERS];
-	int			place = routine_place(copy, old);
-	RoutineCopy *other;
-
-	if (place < 0)
-		return false;
-	memcpy(users, copy->users, sizeof(users));
-	users[place] = new;
-	other = routine_for(&copy->stock, users);
-	if (other == NULL)
-		return false;
-	LookaheadSetRoutine(index, &other->routine);
-	return true;
+	LookaheadStockRoutine(index->rd_amhandler, &made.routine);
+	for (RoutineCopy *copy = routine_copies; copy != NULL; copy = copy->next)
+		if (copy->below == NULL && memcmp(&copy->routine, &made.routine,
+										  sizeof(made.routine)) == 0)
+			return copy;
+	return routine_keep(&made);
 }
 
 bool
 IndexRoutineAdd(Relation index, const IndexMembers *members)
 {
-	const RoutineCopy *copy = routine_used_by(index);
+	RoutineCopy *copy = routine_used_by(index);
 
-	if (copy != NULL && routine_place(copy, members) >= 0)
-		return true;
+	for (const RoutineCopy *user = copy; user != NULL; user = user->below)
+		if (user->user == members)
+			return true;
 	if (copy == NULL)
 	{
 		copy = routine_stock_of(index);
-		if (memcmp(index->rd_indam, &copy->stock, sizeof(copy->stock)) != 0)
+		if (memcmp(index->rd_indam, &copy->routine,
+				   sizeof(copy->routine)) != 0)
 			return false;
 	}
-	return routine_exchange(index, copy, NULL, members);
+	copy = routine_with(copy, members);
+	if (copy != NULL)
+		LookaheadSetRoutine(index, &copy->routine);
+	return copy != NULL;
 }
 
 void
 IndexRoutineRemove(Relation index, const IndexMembers *members)
 {
-	const RoutineCopy *copy = routine_used_by(index);
+	RoutineCopy *copy = routine_used_by(index);
 
 	if (copy != NULL)
-		(void) routine_exchange(index, copy, members, NULL);
+		LookaheadSetRoutine(index, &routine_without(copy, members)->routine);
 }
 
 const IndexAmRoutine *
@@ -177,5 +157,6 @@ IndexRoutineStock(Relation index)
 {
 	const RoutineCopy *copy = routine_used_by(index);
 
-	return copy != NULL ? &copy->stock : &routine_stock_of(index)->stock;
+	return copy != NULL ? routine_stock(copy) :
+		&routine_stock_of(index)->routine;
 }
