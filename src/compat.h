@@ -245,8 +245,7 @@ LookaheadReadsEndUnseen(void)
  * which PinBuffer() takes before it looks at BM_VALID.
  */
 static inline bool
-LookaheadReadRecent(Relation rel, ForkNumber fork, BlockNumber block,
-					Buffer buffer)
+LookaheadReadRecent(Relation rel, BlockNumber block, Buffer buffer)
 {
 #if PG_VERSION_NUM >= 190000
 	BufferDesc *desc = BufferIsLocal(buffer) ?
@@ -255,7 +254,7 @@ LookaheadReadRecent(Relation rel, ForkNumber fork, BlockNumber block,
 	if ((pg_atomic_read_u64(&desc->state) & BM_VALID) == 0)
 		return false;
 #endif
-	return ReadRecentBuffer(rel->rd_locator, fork, block, buffer);
+	return ReadRecentBuffer(rel->rd_locator, MAIN_FORKNUM, block, buffer);
 }
 
 /* How many processes have a shared buffer pinned. */
@@ -309,8 +308,8 @@ LookaheadReadWait(const LookaheadRead *read, bool local)
  * operation, which is never freed, and whose outcome nobody reads.
  */
 static inline bool
-LookaheadStartRead(Relation rel, ForkNumber fork, BlockNumber block,
-				   Buffer *buffers, int *nblocks, LookaheadRead *read)
+LookaheadStartRead(Relation rel, BlockNumber block, Buffer *buffers,
+				   int *nblocks, LookaheadRead *read)
 {
 #if PG_VERSION_NUM >= 180000
 	static ReadBuffersOperation op;
@@ -318,7 +317,7 @@ LookaheadStartRead(Relation rel, ForkNumber fork, BlockNumber block,
 	op.rel = rel;
 	op.smgr = RelationGetSmgr(rel);
 	op.persistence = rel->rd_rel->relpersistence;
-	op.forknum = fork;
+	op.forknum = MAIN_FORKNUM;
 	op.strategy = NULL;
 	if (StartReadBuffers(&op, buffers, block, nblocks, 0))
 	{

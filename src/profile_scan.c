@@ -63,9 +63,9 @@ WRAPPED(PROFILE_FOLLOW, bool, HeapAheadFollow,
 		 uint64 returned, bool anew),
 		(ahead, scan, direction, returned, anew))
 WRAPPED_VOID(PROFILE_FILL, HeapAheadFill,
-			 (HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
-			  int distance, int64 rows, bool may_be_left),
-			 (ahead, scan, vm_buffer, distance, rows, may_be_left))
+			 (HeapAhead *ahead, IndexScanDesc scan, int distance, int64 rows,
+			  bool may_be_left),
+			 (ahead, scan, distance, rows, may_be_left))
 WRAPPED(PROFILE_ENTRIES_NEXT, bool, EntriesAheadNext,
 		(EntriesAhead *ahead, IndexScanDesc scan, LeafLook *look,
 		 BlockNumber *block, uint64 *ordinal),
@@ -75,9 +75,8 @@ WRAPPED(PROFILE_DESCENTS_NEXT, bool, BTreeDescentsNext,
 		 uint64 returned, BTreeLeaf *leaf),
 		(descents, scan, dir, returned, leaf))
 WRAPPED(PROFILE_LEAF_START, bool, PageReadStart,
-		(Relation rel, ForkNumber fork, BlockNumber block, PageRead *page,
-		 const void *owner),
-		(rel, fork, block, page, owner))
+		(Relation rel, BlockNumber block, PageRead *page, const void *owner),
+		(rel, block, page, owner))
 WRAPPED(PROFILE_LEAF_EXAMINE, bool, BTreeLeafExamine,
 		(BTreeLeaf *leaf, BlockNumber page, Buffer buffer, IndexScanDesc scan,
 		 ScanDirection dir, BlockNumber from),

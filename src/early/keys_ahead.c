@@ -135,8 +135,7 @@ keys_may_go_on(const KeysAhead *ahead)
 	for (int i = 0; i < ahead->nsources; i++)
 		behind |= ahead->sources[i]->lookup != NULL &&
 			LookupIsBehind(ahead->sources[i]->lookup);
-	return behind && PageReadsInFlight(&ahead->lookups) <=
-		ahead->lookups.max_reads / 4 * 3;
+	return behind && LookupMayGoOn(&ahead->lookups, false);
 }
 
 bool

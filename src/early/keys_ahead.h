@@ -146,14 +146,13 @@ KeysAheadReport(AheadReport *report, const WriteCounters *c, double mean_rows,
 		report->reason = reason;
 		return;
 	}
-	AheadReportAdd(report, "rows mean", "Mean Rows", mean_rows, 1);
-	AheadReportAdd(report, "max", "Maximum Rows", c->max_rows, 0);
+	AheadReportMean(report, "rows mean", "Mean Rows", mean_rows);
+	AheadReportAdd(report, "max", "Maximum Rows", c->max_rows);
 	AheadReportAdd(report, " index blocks read", "Index Blocks Read",
-				   c->pages.leaf_blocks_read, 0);
+				   c->pages.leaf_blocks_read);
 	AheadReportAdd(report, " heap blocks read", "Heap Blocks Read",
-				   c->pages.heap_blocks_read, 0);
-	AheadReportAdd(report, " unused", "Blocks Unused", c->pages.blocks_unused,
-				   0);
+				   c->pages.heap_blocks_read);
+	AheadReportAdd(report, " unused", "Blocks Unused", c->pages.blocks_unused);
 }
 
 #endif							/* PG_LOOKAHEAD_KEYS_AHEAD_H */

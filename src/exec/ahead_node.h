@@ -282,9 +282,6 @@ extern int64 AheadGrant(AheadQuery *query, int64 wanted, int64 least);
  * may be done earlier for these.
  */
 
-/* The bounds of the topmost node of a plan. */
-extern RowBounds RowBoundsOfTop(void);
-
 /* Turn the bounds of a node into those of its (outer) child. */
 extern void RowBoundsBelow(RowBounds *bounds, PlanState *plan_state);
 
@@ -330,15 +327,22 @@ extern int64 RowsCertain(const AheadNode *base);
 /* Install the hook; called once, when the library is loaded. */
 extern void AheadExplainInit(void);
 
-/* Add a figure to a report. */
+/* Add a number, or a mean, to the figures of a report. */
 static inline void
 AheadReportAdd(AheadReport *report, const char *label, const char *property,
-			   double value, int decimals)
+			   double value)
 {
 	Assert(report->n < lengthof(report->figures));
 	report->figures[report->n++] =
-		(AheadFigure) {.label = label, .property = property, .value = value,
-					   .decimals = decimals};
+		(AheadFigure) {.label = label, .property = property, .value = value};
+}
+
+static inline void
+AheadReportMean(AheadReport *report, const char *label, const char *property,
+				double value)
+{
+	AheadReportAdd(report, label, property, value);
+	report->figures[report->n - 1].decimals = 1;
 }
 
 #endif							/* PG_LOOKAHEAD_AHEAD_NODE_H */

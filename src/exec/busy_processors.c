@@ -7,11 +7,7 @@
  * sessions write as the processors can serve, each of them finds that its rows
  * take less time with look-ahead, since its reads are made before those of the
  * others; but starting a read, which another process makes, costs processor
- * time, so that all of them together become slower.  With eight sessions on two
- * processors, 0.48 of the 1.2 ms that a row took were spent in the kernel's
- * queue of processes that can run, and look-ahead made 0.85 of the throughput.
- * With 0.5 ms more a read, 3.5 % of the time were spent there, and it made 1.29
- * of it; and with one session 1.5 %.
+ * time, so that all of them together become slower.
  *
  * Some units of work are looked at from their beginning to their end, since
  * what is between two statements is not known: a session may have nothing to

@@ -18,17 +18,8 @@
  */
 #include "postgres.h"
 
-#include "access/parallel.h"
 #include "common/int.h"
 #include "exec/ahead_node.h"
-
-RowBounds
-RowBoundsOfTop(void)
-{
-	/* a worker does not know what is done with its rows */
-	return (RowBounds) {.is_top = true, .portal = PORTAL_COUNTS,
-						.may_stop = IsParallelWorker()};
-}
 
 /* A node asks for all rows whenever it is executed. */
 static void

@@ -19,6 +19,7 @@
 
 #include <link.h>
 
+#include "access/parallel.h"
 #include "access/tableam.h"
 #include "catalog/catalog.h"
 #include "compat.h"
@@ -381,8 +382,11 @@ takeover_take_ctes(Walk *walk, const EState *estate)
 static pg_noinline void
 takeover_take_plan(const QueryDesc *queryDesc)
 {
-	Walk		walk = {.bounds = RowBoundsOfTop(),
-						.top = queryDesc->planstate};
+	Walk		walk = {.top = queryDesc->planstate};
+
+	/* a worker does not know what is done with its rows */
+	walk.bounds = (RowBounds) {.is_top = true, .portal = PORTAL_COUNTS,
+							   .may_stop = IsParallelWorker()};
 
 	takeover_take_nodes(queryDesc->planstate, &walk);
 	takeover_take_ctes(&walk, queryDesc->estate);

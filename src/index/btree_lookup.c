@@ -37,7 +37,7 @@ btree_lookup_begin(IndexLookup *base, IndexPlace *place)
 /* The heap blocks of a leaf page's matches, from where the scan begins. */
 static int
 btree_lookup_matches(BTreeLookup *lookup, Page page, OffsetNumber first,
-			 bool ignore_killed, BlockNumber *blocks, int most)
+					 BlockNumber *blocks, int most)
 {
 	int			behind = PageGetMaxOffsetNumber(page) + 1 - first;
 	int			before = first - P_FIRSTDATAKEY(BTPageGetOpaque(page));
@@ -48,7 +48,7 @@ btree_lookup_matches(BTreeLookup *lookup, Page page, OffsetNumber first,
 							.next = forward ? first : first - 1,
 							.left = Min(forward ? behind : before, MAX_ENTRIES),
 							.tests = BTREE_ALL_KEYS,
-							.ignore_killed = ignore_killed};
+							.ignore_killed = lookup->base.ignore_killed};
 	IndexTuple	itup;
 	int			n = 0;
 
@@ -68,7 +68,7 @@ btree_lookup_matches(BTreeLookup *lookup, Page page, OffsetNumber first,
 
 static int
 btree_lookup_look(IndexLookup *base, Page page, IndexPlace *place,
-			bool ignore_killed, BlockNumber *blocks, int most)
+				  BlockNumber *blocks, int most)
 {
 	BTreeLookup *lookup = (BTreeLookup *) base;
 	bool		is_leaf = place->level == 0;
@@ -91,7 +91,7 @@ btree_lookup_look(IndexLookup *base, Page page, IndexPlace *place,
 	if (is_guess && first == P_FIRSTDATAKEY(BTPageGetOpaque(page)))
 		return INDEX_LOOKUP_GOES_ON;
 	return is_leaf ?
-		btree_lookup_matches(lookup, page, first, ignore_killed, blocks, most) :
+		btree_lookup_matches(lookup, page, first, blocks, most) :
 		INDEX_LOOKUP_GOES_ON;
 }
 

@@ -156,7 +156,7 @@ hash_lookup_look_for_room(Page page, IndexPlace *place)
 
 static int
 hash_lookup_look(IndexLookup *base, Page page, IndexPlace *place,
-				 bool ignore_killed, BlockNumber *blocks, int most)
+				 BlockNumber *blocks, int most)
 {
 	HashLookup *lookup = (HashLookup *) base;
 	uint32		code = hash_lookup_code(lookup);
@@ -176,7 +176,7 @@ hash_lookup_look(IndexLookup *base, Page page, IndexPlace *place,
 
 		if (itup == NULL || _hash_get_indextuple_hashkey(itup) != code)
 			break;
-		if (!ignore_killed || !ItemIdIsDead(PageGetItemId(page, offnum)))
+		if (!base->ignore_killed || !ItemIdIsDead(PageGetItemId(page, offnum)))
 			n = IndexLookupNote(base, blocks, n, &itup->t_tid);
 	}
 	return n;

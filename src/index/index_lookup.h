@@ -28,11 +28,15 @@
 
 typedef struct IndexLookup IndexLookup;
 
+/* What look() returns if the place has changed. */
+#define INDEX_LOOKUP_GOES_ON (-1)
+
 struct IndexLookup
 {
 	Relation	index;
 	int			nkeys;
 	ScanKey		keys;			/* a copy; its arguments are those looked up */
+	bool		ignore_killed;	/* leave out entries that are marked dead */
 
 	/* if blocks were written: the first match; more of them, in scan order */
 	ItemPointerData match;
@@ -42,9 +46,16 @@ struct IndexLookup
 	/* Find the page where the keys' way begins; false if it is not known. */
 	bool		(*begin) (IndexLookup *lookup, IndexPlace *place);
 
-	/* Look at a page, which is locked; see IndexLookupPage(). */
+	/*
+	 * Look at the page of a place, which is locked, or at a copy.  Return
+	 * INDEX_LOOKUP_GOES_ON if the way leads to another page, which becomes the
+	 * place; or if the place is a guess, and the page is not known to be where
+	 * the way ends.  Else write at most "most" heap blocks of matching entries
+	 * into an array, in scan order and without repetitions in a row, and return
+	 * their number; none are wanted for an entry that is to be inserted.
+	 */
 	int			(*look) (IndexLookup *lookup, Page page, IndexPlace *place,
-						 bool ignore_killed, BlockNumber *blocks, int most);
+						 BlockNumber *blocks, int most);
 };
 
 /*
@@ -60,62 +71,15 @@ extern IndexLookup *BTreeLookupCreate(Relation index, const ScanKeyData *keys,
 extern IndexLookup *HashLookupCreate(Relation index, const ScanKeyData *keys,
 									 int nkeys, Refusal *refusal);
 
-/* What IndexLookupPage() returns if the place has changed. */
-#define INDEX_LOOKUP_GOES_ON (-1)
-
+/*
+ * Look these keys up from now on: those with which the look-up was created,
+ * with arguments, none of which is NULL.
+ */
 static inline void
 IndexLookupSetArguments(IndexLookup *lookup, const ScanKeyData *keys)
 {
 	for (int i = 0; i < lookup->nkeys; i++)
 		lookup->keys[i].sk_argument = keys[i].sk_argument;
-}
-
-/*
- * Find the page where the way of some keys begins; false if it is not known.
- * keys: those with which the look-up was created, with arguments, none of which
- * is NULL.
- */
-static inline bool
-IndexLookupBegin(IndexLookup *lookup, const ScanKeyData *keys,
-				 IndexPlace *place)
-{
-	IndexLookupSetArguments(lookup, keys);
-	return lookup->begin(lookup, place);
-}
-
-/*
- * Look at a copy of the page of a place.  Return INDEX_LOOKUP_GOES_ON also if
- * the place is a guess, and the page is not known to be where the way ends.
- */
-static inline int
-IndexLookupCopy(IndexLookup *lookup, const ScanKeyData *keys, Page copy,
-				IndexPlace *place, bool ignore_killed, BlockNumber *blocks,
-				int most)
-{
-	IndexLookupSetArguments(lookup, keys);
-	return lookup->look(lookup, copy, place, ignore_killed, blocks, most);
-}
-
-/*
- * Look at the page of a place, pinned in a buffer.  Return INDEX_LOOKUP_GOES_ON
- * if the way leads to another page, which becomes the place.  Else write at
- * most "most" heap blocks of matching entries into an array, in scan order and
- * without repetitions in a row, and return their number; none are wanted for an
- * entry that is to be inserted.  ignore_killed: leave out entries that are
- * marked dead.
- */
-static inline int
-IndexLookupPage(IndexLookup *lookup, const ScanKeyData *keys, Buffer buffer,
-				IndexPlace *place, bool ignore_killed, BlockNumber *blocks,
-				int most)
-{
-	int			n;
-
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	n = IndexLookupCopy(lookup, keys, BufferGetPage(buffer), place,
-						ignore_killed, blocks, most);
-	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-	return n;
 }
 
 /*

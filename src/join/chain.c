@@ -60,7 +60,7 @@ chain_judge(const JoinNode *top)
 	uint64		hash;
 
 	for (const JoinNode *node = top; node != NULL; node = node->below)
-		key = (key ^ RelationGetRelid(InnerTable(node->scan))) *
+		key = (key ^ RelationGetRelid(node->relations[0])) *
 			UINT64CONST(0x9E3779B97F4A7C15) + 1;
 	hash = key >> 58;
 	if (known[hash].key != key)

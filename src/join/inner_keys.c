@@ -38,25 +38,10 @@
 /* The number of keys that a Memoize node is assumed to remember. */
 #define RECENT_KEYS 1024
 
-/* Facts about a scan from its plan node. */
-typedef struct ScanFacts
+bool
+InnerFactsOf(PlanState *scan, InnerFacts *facts)
 {
-	Relation	heap;
-	Relation	index;
-	ScanKey		keys;
-	int			nkeys;
-	IndexRuntimeKeyInfo *runtime_keys;
-	int			nruntime_keys;
-	int			narray_keys;	/* keys that the executor sets to one element
-								 * of an array after the other */
-	ScanDirection direction;
-	bool		index_only;
-} ScanFacts;
-
-static bool
-inner_keys_facts(PlanState *scan, ScanFacts *facts)
-{
-	*facts = (ScanFacts) {.direction = ForwardScanDirection};
+	*facts = (InnerFacts) {.direction = ForwardScanDirection};
 	if (IsA(scan, IndexScanState))
 	{
 		IndexScanState *state = (IndexScanState *) scan;
@@ -108,25 +93,9 @@ InnerIsIndexScan(PlanState *node)
 		 IsA(outerPlanState(node), BitmapIndexScanState));
 }
 
-Relation
-InnerTable(PlanState *scan)
-{
-	ScanFacts	facts;
-
-	return inner_keys_facts(scan, &facts) ? facts.heap : NULL;
-}
-
-bool
-InnerIndexIsKnown(PlanState *scan)
-{
-	ScanFacts	facts;
-
-	return inner_keys_facts(scan, &facts) && LookupKnowsIndex(facts.index);
-}
-
 /* Does a variable of a scan's target list show a column of its index? */
 static bool
-inner_keys_shows_column(const ScanFacts *facts, const Var *var,
+inner_keys_shows_column(const InnerFacts *facts, const Var *var,
 						AttrNumber column)
 {
 	if (facts->index_only)
@@ -138,10 +107,10 @@ inner_keys_shows_column(const ScanFacts *facts, const Var *var,
 int
 InnerParamOfColumn(PlanState *scan, AttrNumber column)
 {
-	ScanFacts	facts;
+	InnerFacts	facts;
 	const Var  *var;
 
-	if (!InnerIsIndexScan(scan) || !inner_keys_facts(scan, &facts) ||
+	if (!InnerIsIndexScan(scan) || !InnerFactsOf(scan, &facts) ||
 		facts.index->rd_rel->relam != BTREE_AM_OID ||
 		column > list_length(scan->plan->targetlist))
 		return -1;
@@ -164,51 +133,6 @@ InnerParamOfColumn(PlanState *scan, AttrNumber column)
 			return param->paramid;
 	}
 	return -1;
-}
-
-const char *
-InnerIndexName(PlanState *scan)
-{
-	ScanFacts	facts;
-
-	(void) inner_keys_facts(scan, &facts);
-	return RelationGetRelationName(facts.index);
-}
-
-int64
-InnerMisses(PlanState *scan)
-{
-	ScanFacts	facts;
-
-	(void) inner_keys_facts(scan, &facts);
-	return MissesOf((Relation[]) {facts.heap, facts.index}, 2);
-}
-
-int64
-InnerHeapFetches(PlanState *scan)
-{
-	ScanFacts	facts;
-
-	(void) inner_keys_facts(scan, &facts);
-	return pgstat_should_count_relation(facts.heap) ?
-		LOOKAHEAD_COUNT(facts.heap, blocks_fetched) : 0;
-}
-
-Buffer
-InnerMapPage(PlanState *scan)
-{
-	return IsA(scan, IndexOnlyScanState) ?
-		((IndexOnlyScanState *) scan)->ioss_VMBuffer : InvalidBuffer;
-}
-
-bool
-InnerFetchesInOrder(PlanState *scan)
-{
-	ScanFacts	facts;
-
-	(void) inner_keys_facts(scan, &facts);
-	return (IsA(scan, IndexScanState) || IsA(scan, IndexOnlyScanState)) &&
-		pgstat_should_count_relation(facts.heap);
 }
 
 /*
@@ -239,7 +163,7 @@ inner_keys_compute(const Expr *expression)
 
 /* Find the keys whose arguments depend on parameters; return a refusal. */
 static Refusal
-inner_keys_find(InnerKeys *inner, const ScanFacts *facts, bool *infallible)
+inner_keys_find(InnerKeys *inner, const InnerFacts *facts, bool *infallible)
 {
 	if (facts->narray_keys > 0)
 		return REFUSED_KEY_OF_SEVERAL;
@@ -425,9 +349,9 @@ InnerKeysCreate(InnerShared *shared, PlanState *scan, const InnerPlace *place,
 {
 	MemoryContext old = MemoryContextSwitchTo(shared->estate->es_query_cxt);
 	InnerKeys  *inner = palloc0_object(InnerKeys);
-	ScanFacts	facts;
+	InnerFacts	facts;
 
-	(void) inner_keys_facts(scan, &facts);
+	(void) InnerFactsOf(scan, &facts);
 	inner->shared = shared;
 	inner->place = place;
 	*refusal = inner_keys_find(inner, &facts, infallible);

@@ -23,18 +23,11 @@
 /* The most rows ahead that need a read. */
 #define MAX_READ_ROWS 512
 
-static int
-inner_concurrency(const JoinNode *node)
-{
-	Relation	table = InnerTable(node->scan);
-
-	return get_tablespace_io_concurrency(table->rd_rel->reltablespace);
-}
-
 int
 JoinMaxReads(const JoinNode *node)
 {
-	return SettingsReads(inner_concurrency(node));
+	return SettingsReads(get_tablespace_io_concurrency(
+							 node->relations[0]->rd_rel->reltablespace));
 }
 
 int
@@ -44,9 +37,9 @@ JoinMaxRows(const JoinNode *node)
 }
 
 Refusal
-JoinLookUpRefusal(PlanState *scan)
+JoinLookUpRefusal(Relation table)
 {
-	if (ConcurrencyRefusal(InnerTable(scan)) != NOT_REFUSED)
+	if (ConcurrencyRefusal(table) != NOT_REFUSED)
 		return REFUSED_NO_CONCURRENCY;
 	return IsolationIsSerializable() ? REFUSED_SERIALIZABLE : NOT_REFUSED;
 }
@@ -59,7 +52,7 @@ JoinOpenInner(JoinNode *node, int max_rows, bool infallible)
 	if (node->inner != NULL || node->inner_refusal != NOT_REFUSED)
 		return node->inner != NULL;
 	JoinUntimeInner(node);		/* whose function it is, is asked */
-	node->inner_refusal = JoinLookUpRefusal(node->scan);
+	node->inner_refusal = JoinLookUpRefusal(node->relations[0]);
 	if (node->inner_refusal == NOT_REFUSED)
 		node->inner = InnerSideCreate(&node->base,
 									  SettingsStay(node->base.query),
@@ -180,9 +173,6 @@ JoinExecuteInner(JoinNode *node, bool executes)
 	if (node->executes_inner == executes)
 		return;
 	JoinUntimeInner(node);		/* it is above inner_side.c */
-	if (executes)
-		InnerSideTake(node->inner);
-	else
-		InnerSideGiveBack(node->inner);
+	InnerSideExecute(node->inner, executes);
 	node->executes_inner = executes;
 }

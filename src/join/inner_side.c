@@ -55,6 +55,7 @@ typedef struct InnerScan
 	AheadNode	base;			/* leads from "top" to this struct */
 	InnerSide  *side;
 	PlanState  *node;
+	Relation	relations[2];	/* the table and the index */
 	PlanState  *top;			/* the node; of a bitmap, that of the heap */
 	struct InnerScan *first;	/* of several of a bitmap; NULL: this one */
 	struct InnerScan *next;		/* the next one of these */
@@ -134,13 +135,13 @@ static bool inner_side_walk(PlanState *node, void *context);
 static Refusal
 inner_side_refusal(const InnerWalk *walk, PlanState *top, PlanState *scan)
 {
-	Relation	table = InnerTable(scan);
-	Refusal		refusal =
-		table == NULL ? REFUSED_NO_HEAP : TakeoverTableRefusal(table);
+	InnerFacts	facts;
+	Refusal		refusal = InnerFactsOf(scan, &facts) ?
+		TakeoverTableRefusal(facts.heap) : REFUSED_NO_HEAP;
 
 	if (refusal != NOT_REFUSED)
 		return refusal;
-	if (!InnerIndexIsKnown(scan))
+	if (!LookupKnowsIndex(facts.index))
 		return REFUSED_INNER_METHOD;
 	if (!RowPlanGives(walk->node, walk->plan, scan->plan))
 		return REFUSED_NO_OUTER_KEY;
@@ -187,12 +188,10 @@ inner_side_asks(const LimitState *limit)
 		 (count->constisnull || DatumGetInt64(count->constvalue) > 0));
 }
 
-/* The most heap blocks that are read ahead for one execution of a scan. */
-static int
-inner_side_most_blocks(const PlanState *node)
+static inline bool
+inner_side_is_bitmap(const PlanState *scan)
 {
-	return IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState) ?
-		LOOKUP_MAX_BLOCKS : LOOKUP_MAX_BITMAP_BLOCKS;
+	return !IsA(scan, IndexScanState) && !IsA(scan, IndexOnlyScanState);
 }
 
 /* Add a scan that has been found to the side. */
@@ -201,7 +200,9 @@ inner_side_add(InnerWalk *walk, PlanState *top, PlanState *node)
 {
 	InnerSide  *side = walk->side;
 	InnerScan  *scan = palloc0_object(InnerScan);
+	InnerFacts	facts;
 
+	(void) InnerFactsOf(node, &facts);
 	if (side->nscans == side->scans_size)
 	{
 		side->scans_size *= 2;
@@ -214,6 +215,8 @@ inner_side_add(InnerWalk *walk, PlanState *top, PlanState *node)
 	scan->base = *side->join_node;
 	scan->side = side;
 	scan->node = node;
+	scan->relations[0] = facts.heap;
+	scan->relations[1] = facts.index;
 	scan->top = top;
 	scan->certain = walk->certain;
 	scan->place = (InnerPlace) {
@@ -222,8 +225,10 @@ inner_side_add(InnerWalk *walk, PlanState *top, PlanState *node)
 		.memoized = walk->memoized,
 		.certain = walk->certain && !walk->may_stop,
 		.most_blocks = walk->intersects ? 0 : walk->bounds.may_stop ? 1 :
-			walk->bounds.enough == NULL ? inner_side_most_blocks(node) :
-			Min(inner_side_limit(walk->bounds.enough), LOOKUP_MAX_BLOCKS),
+			walk->bounds.enough != NULL ?
+			Min(inner_side_limit(walk->bounds.enough), LOOKUP_MAX_BLOCKS) :
+			inner_side_is_bitmap(node) ? LOOKUP_MAX_BITMAP_BLOCKS :
+			LOOKUP_MAX_BLOCKS,
 	};
 }
 
@@ -484,9 +489,28 @@ inner_side_note_run(InnerScan *scan, int64 fetched, bool returned)
 	scan->row = scan->side->row;
 	scan->fetched += (int) Min(fetched, LOOKUP_MAX_BLOCKS);
 	scan->returned += returned;
-	if (key != NULL && InnerFetchesInOrder(scan->node))
+	if (key != NULL && !inner_side_is_bitmap(scan->node) &&
+		pgstat_should_count_relation(scan->relations[0]))
 		most = LookupUsed(key, scan->fetched) - scan->used;
 	scan->used += LookupCountEnd(scan->lookup, most);
+}
+
+/* The heap blocks that were fetched, read or not; 0 if it is not known. */
+static inline int64
+inner_side_heap_fetches(const InnerScan *scan)
+{
+	Relation	heap = scan->relations[0];
+
+	return pgstat_should_count_relation(heap) ?
+		LOOKAHEAD_COUNT(heap, blocks_fetched) : 0;
+}
+
+/* The page of the visibility map that a scan has pinned, if any. */
+static inline Buffer
+inner_side_map_page(const PlanState *scan)
+{
+	return IsA(scan, IndexOnlyScanState) ?
+		((const IndexOnlyScanState *) scan)->ioss_VMBuffer : InvalidBuffer;
 }
 
 /* Execute one of the scans, and account for what was read ahead for it. */
@@ -495,24 +519,24 @@ inner_side_next(PlanState *node)
 {
 	InnerScan  *scan = (InnerScan *) AheadNodeBy(node, AHEAD_AS_INNER);
 	InnerSide  *side = scan->side;
-	int64		blocks = InnerHeapFetches(scan->node);
-	Buffer		map_page = InnerMapPage(scan->node);
+	int64		blocks = inner_side_heap_fetches(scan);
+	Buffer		map_page = inner_side_map_page(scan->node);
 	TupleTableSlot *slot;
 
 	for (InnerScan *one = scan; one != NULL; one = one->next)
 	{
-		side->misses -= side->nscans == 1 ? 0 : InnerMisses(one->node);
+		side->misses -= side->nscans == 1 ? 0 : MissesOf(one->relations, 2);
 		LookupCountBegin(one->lookup);
 	}
 	slot = scan->fetch(node);
-	blocks = InnerHeapFetches(scan->node) - blocks;
+	blocks = inner_side_heap_fetches(scan) - blocks;
 
 	/* a page of the visibility map counts for the table */
-	blocks -= blocks > 0 && InnerMapPage(scan->node) != map_page;
+	blocks -= blocks > 0 && inner_side_map_page(scan->node) != map_page;
 	for (InnerScan *one = scan; one != NULL; one = one->next)
 	{
 		inner_side_note_run(one, blocks, !TupIsNull(slot));
-		side->misses += side->nscans == 1 ? 0 : InnerMisses(one->node);
+		side->misses += side->nscans == 1 ? 0 : MissesOf(one->relations, 2);
 	}
 	return slot;
 }
@@ -659,30 +683,21 @@ InnerSideIsInfallible(const InnerSide *side)
 }
 
 void
-InnerSideTake(InnerSide *side)
+InnerSideExecute(InnerSide *side, bool executes)
 {
-	if (side->executes)
-		return;
-	side->executes = true;
+	side->executes = executes;
 	for (int i = 0; i < side->nmade; i++)
-		inner_side_take(side->made[i]);
-}
-
-void
-InnerSideGiveBack(InnerSide *side)
-{
-	if (!side->executes)
-		return;
-	side->executes = false;
-	for (int i = 0; i < side->nmade; i++)
-		inner_side_give_back(side->made[i]);
+		if (executes)
+			inner_side_take(side->made[i]);
+		else
+			inner_side_give_back(side->made[i]);
 }
 
 int64
 InnerSideMisses(const InnerSide *side)
 {
 	return side->nscans == 1 ?
-		InnerMisses(side->scans[0]->node) : side->misses;
+		MissesOf(side->scans[0]->relations, 2) : side->misses;
 }
 
 /* Is there one scan, which is executed for each row? */
@@ -1069,18 +1084,11 @@ bool
 InnerSideMayGoOn(InnerSide *side)
 {
 	const LookupShared *shared = &side->shared.lookups;
-	int			part = (shared->max_reads + 3) / 4;
-	int			most = shared->max_reads - part;
 
-	if (side->nbehind == 0 || side->passed < part)
+	if (side->nbehind == 0 || side->passed < (shared->max_reads + 3) / 4)
 		return false;
 	side->passed = 0;
-	if (PageReadsInFlight(shared) <= most)
-		return true;
-
-	/* otherwise, nothing more would be started until all of them are used up */
-	return LookaheadReadsEndUnseen() && PageReadsWait(shared, false) &&
-		PageReadsInFlight(shared) <= most;
+	return LookupMayGoOn(shared, true);
 }
 
 const LookupCounters *
@@ -1096,7 +1104,8 @@ InnerSideIndexes(const InnerSide *side)
 
 	for (int i = 0; i < side->nmade; i++)
 	{
-		char	   *name = (char *) InnerIndexName(side->made[i]->node);
+		char	   *name =
+			RelationGetRelationName(side->made[i]->relations[1]);
 
 		if (side->made[i]->looks_up)
 			names = list_append_unique(names, makeString(name));

@@ -5,18 +5,12 @@
  *		keys of its outer row, in the plans that are executed for it (see
  *		row_plans.c).
  *
- * They may lie anywhere below: under a LIMIT, a sort, an aggregate, further
- * joins, an Append node, in a subplan.  For an outer row that is ahead, each
- * of them computes and looks up a key of its own, if it is executed for each
- * outer row, or was for half of the rows of late.  Of the children of an
- * Append node that prunes, those are selected that are left for the row.  What
- * is kept for a scan is made when it is selected for the first time.  A scan
- * is left to the server if it is not known what it will read.  Nothing is
- * looked up for a row that a filter of the node will reject, as far as that is
- * known.
- *
- * While outer rows are ahead, the scans are executed by way of this file,
- * which accounts for what has been read ahead for them.
+ * They may lie anywhere below.  For an outer row that is ahead, each of them
+ * computes and looks up a key of its own, if it is certain or likely to be
+ * executed (README.md).  Of the children of an Append node that prunes, those
+ * are selected that are left for the row.  What is kept for a scan is made
+ * when it is selected for the first time.  Nothing is looked up for a row that
+ * a filter of the node will reject, as far as that is known.
  *
  *-------------------------------------------------------------------------
  */
@@ -152,9 +146,23 @@ typedef struct InnerShared
 /* Is this a scan of an index, or of the bitmap of one index? */
 extern bool InnerIsIndexScan(PlanState *node);
 
-/* The table that such a node scans; and whether we can search its index. */
-extern Relation InnerTable(PlanState *scan);
-extern bool InnerIndexIsKnown(PlanState *scan);
+/* What a scan's node tells of it. */
+typedef struct InnerFacts
+{
+	Relation	heap;
+	Relation	index;
+	ScanKey		keys;
+	int			nkeys;
+	IndexRuntimeKeyInfo *runtime_keys;
+	int			nruntime_keys;
+	int			narray_keys;	/* keys that the executor sets to one element
+								 * of an array after the other */
+	ScanDirection direction;
+	bool		index_only;
+} InnerFacts;
+
+/* False if its table or its index is not open. */
+extern bool InnerFactsOf(PlanState *scan, InnerFacts *facts);
 
 /*
  * The parameter of the executor to which a column of a btree scan's result is
@@ -162,24 +170,6 @@ extern bool InnerIndexIsKnown(PlanState *scan);
  *		column	number in the scan's target list
  */
 extern int	InnerParamOfColumn(PlanState *scan, AttrNumber column);
-
-/* The name of that index. */
-extern const char *InnerIndexName(PlanState *scan);
-
-/*
- * The blocks that this process has read for scans of the table and the index,
- * as their statistics count; -1 if they have none.
- */
-extern int64 InnerMisses(PlanState *scan);
-
-/* The heap blocks that were fetched, read or not; 0 if it is not known. */
-extern int64 InnerHeapFetches(PlanState *scan);
-
-/* The page of the visibility map that a scan has pinned, if any. */
-extern Buffer InnerMapPage(PlanState *scan);
-
-/* Is that known, and does a scan fetch them in the order of its index? */
-extern bool InnerFetchesInOrder(PlanState *scan);
 
 /* What is known of an inner scan from the plan. */
 typedef struct InnerPlace
@@ -284,8 +274,7 @@ extern InnerSide *InnerSideCreate(AheadNode *base, bool settings_stay,
 extern bool InnerSideIsInfallible(const InnerSide *side);
 
 /* Execute the scans through inner_side.c from now on, or no longer. */
-extern void InnerSideTake(InnerSide *side);
-extern void InnerSideGiveBack(InnerSide *side);
+extern void InnerSideExecute(InnerSide *side, bool executes);
 
 /*
  * Return how many blocks the scans have read, of several as far as inner_side.c
@@ -342,9 +331,9 @@ extern void InnerSideStop(InnerSide *side, InnerParts *parts);
 extern void InnerSideMove(InnerParts *to, InnerParts *from);
 
 /*
- * Do reads wait to be started, and can a quarter of those that may be in flight
- * be started again?  Reads in flight are counted only when rows that need as
- * many pages have arrived since they were last counted.
+ * Do reads wait to be started, and does LookupMayGoOn() allow it?  It is asked
+ * only when rows that need a quarter of the pages that may be in flight have
+ * arrived since it was asked last.
  */
 extern bool InnerSideMayGoOn(InnerSide *side);
 

@@ -60,9 +60,10 @@ join_foresee(PlanState *node, Refusal *refusal)
 	bool		scanned = RowsAreScanned(node);
 	List	   *params = NIL;
 	bool		several;
-	PlanState  *scan = InnerSideFirstScan(node, &several, refusal);
+	InnerFacts	facts;
 
-	*refusal = JoinLookUpRefusal(scan);
+	(void) InnerFactsOf(InnerSideFirstScan(node, &several, refusal), &facts);
+	*refusal = JoinLookUpRefusal(facts.heap);
 	if (*refusal == NOT_REFUSED)
 		*refusal = HarmlessPlanRefusal(scanned ? node : outerPlanState(node),
 									   scanned, true, &params);
@@ -121,20 +122,16 @@ join_begin(AheadNode *base)
 {
 	JoinNode   *node = (JoinNode *) base;
 	Refusal		refusal;
-	PlanState  *scan =
-		InnerSideFirstScan(base->plan_state, &node->several, &refusal);
+	InnerFacts	facts;
 
+	(void) InnerFactsOf(
+		InnerSideFirstScan(base->plan_state, &node->several, &refusal), &facts);
 	JudgeInit(&node->judge, JUDGE_LOOKUPS, lookahead_debug_force);
-	node->scan = scan;
-	node->reads = UsageReads(InnerTable(scan));
+	node->relations[0] = facts.heap;
+	node->relations[1] = facts.index;
+	node->reads = UsageReads(facts.heap);
 	node->reads_seen = *node->reads;
 	join_take_source(node);
-}
-
-static void
-join_end(AheadNode *base)
-{
-	JoinEnd((JoinNode *) base);
 }
 
 static void
@@ -151,19 +148,18 @@ join_report(AheadNode *base, AheadReport *report)
 		return;
 	}
 	if (node->first_row != FIRST_ROW_TO_COME)
-		AheadReportAdd(report, "first row", "First Row", 1, 0);
+		AheadReportAdd(report, "first row", "First Row", 1);
 	if (node->rows != NULL)
 	{
-		AheadReportAdd(report, "rows mean", "Mean Rows", mean, 1);
-		AheadReportAdd(report, "max", "Maximum Rows", c.max_rows, 0);
-		AheadReportAdd(report, "unused", "Rows Unused", c.rows_unused, 0);
+		AheadReportMean(report, "rows mean", "Mean Rows", mean);
+		AheadReportAdd(report, "max", "Maximum Rows", c.max_rows);
+		AheadReportAdd(report, "unused", "Rows Unused", c.rows_unused);
 	}
 	AheadReportAdd(report, " leaf blocks read", "Leaf Blocks Read",
-				   c.pages.leaf_blocks_read, 0);
+				   c.pages.leaf_blocks_read);
 	AheadReportAdd(report, " heap blocks read", "Heap Blocks Read",
-				   c.pages.heap_blocks_read, 0);
-	AheadReportAdd(report, " unused", "Blocks Unused", c.pages.blocks_unused,
-				   0);
+				   c.pages.heap_blocks_read);
+	AheadReportAdd(report, " unused", "Blocks Unused", c.pages.blocks_unused);
 	if (node->several || node->first_row != FIRST_ROW_TO_COME ||
 		base->methods->role == AHEAD_FOR_SUBPLANS)
 		report->indexes = InnerSideIndexes(node->inner);
@@ -176,7 +172,7 @@ static const AheadMethods subplan_methods = {
 	.serves = join_serves_subplans,
 	.foresee = join_foresee,
 	.begin = join_begin,
-	.end = join_end,
+	.end = JoinEnd,
 	.report = join_report,
 };
 
@@ -186,7 +182,7 @@ static const AheadMethods methods = {
 	.serves = join_serves,
 	.foresee = join_foresee,
 	.begin = join_begin,
-	.end = join_end,
+	.end = JoinEnd,
 	.report = join_report,
 };
 

@@ -56,8 +56,9 @@ typedef struct JoinNode
 	PlanState  *source;			/* the outer child; or the scan itself */
 	ExecProcNodeMtd fetch;		/* fetches its next row */
 	ExecProcNodeMtd fetch_scan; /* of a scan: its own ExecProcNode */
-	PlanState  *scan;			/* the first index scan on the inner side */
-	bool		several;		/* there are further ones */
+	Relation	relations[2];	/* table and index of the first index scan on
+								 * the inner side */
+	bool		several;		/* there are further such scans */
 	const int64 *reads;			/* this backend's count of blocks read */
 
 	/* its place in a chain; see chain.c */
@@ -113,8 +114,8 @@ typedef struct JoinNode
 
 /* inner_run.c: how the inner side is executed. */
 
-/* Why may no key of an inner scan be looked up?  The plan is not looked at. */
-extern Refusal JoinLookUpRefusal(PlanState *scan);
+/* Why may no key be looked up in an index of a table? */
+extern Refusal JoinLookUpRefusal(Relation table);
 
 /*
  * Create the state of the inner side, if that has not been done.  Return false
@@ -156,7 +157,7 @@ extern TupleTableSlot *JoinFetchScanned(PlanState *scan);
 extern JoinCounters JoinNodeCounters(const JoinNode *node);
 
 /* The nested loop will not be executed again; see AheadMethods.end. */
-extern void JoinEnd(JoinNode *node);
+extern void JoinEnd(AheadNode *base);
 
 /*
  * chain.c: nested loops above each other, each the outer child of the next

@@ -125,7 +125,7 @@ outer_rows_certain(const JoinNode *node)
 static Refusal
 outer_refusal_of(JoinNode *node)
 {
-	Refusal		refusal = JoinLookUpRefusal(node->scan);
+	Refusal		refusal = JoinLookUpRefusal(node->relations[0]);
 	int			place = node->several ? BYTES_PER_PLACE_SEVERAL :
 		BYTES_PER_PLACE;
 	int			rows;
@@ -532,7 +532,7 @@ outer_next_of_ring(JoinNode *node, bool *known)
 static int64
 outer_inner_misses(const JoinNode *node)
 {
-	int64		misses = InnerMisses(node->scan);
+	int64		misses = MissesOf(node->relations, 2);
 
 	if (!node->several || misses < 0)
 		return misses;
@@ -551,7 +551,7 @@ outer_count_row(JoinNode *node)
 	bool		in_trial = judge->mode == JUDGE_TRIAL;
 
 	if (judge->mode == JUDGE_WATCH)
-		JudgeReadSeen(judge, RelationGetRelid(InnerTable(node->scan)),
+		JudgeReadSeen(judge, RelationGetRelid(node->relations[0]),
 					  effective_io_concurrency);
 	else
 		JudgeTimedUnit(judge, was_read ? Max(1, reads) : 0, &node->inside,
@@ -641,8 +641,9 @@ JoinRowAhead(PlanState *nested_loop, uint64 *number, TupleTableSlot **outer,
 }
 
 void
-JoinEnd(JoinNode *node)
+JoinEnd(AheadNode *base)
 {
+	JoinNode   *node = (JoinNode *) base;
 	JoinCounters counters;
 
 	ChainEnd(node);

@@ -57,7 +57,6 @@ struct Lookup
 	/* unchanging, but for most_blocks */
 	IndexLookup *way;			/* tells the way of a key through the index */
 	bool		index_only;
-	bool		ignore_killed;
 	int			most_blocks;	/* most heap blocks read ahead for one key */
 	int			table_size;
 	LookupShared *shared;
@@ -118,7 +117,7 @@ LookupCreate(LookupShared *shared, Relation heap, Relation index, ScanKey keys,
 	lookup = palloc0_object(Lookup);
 	lookup->way = way;
 	lookup->index_only = index_only;
-	lookup->ignore_killed = !TransactionStartedDuringRecovery();
+	way->ignore_killed = !TransactionStartedDuringRecovery();
 	LookupBound(lookup, most_blocks);
 	lookup->shared = shared;
 	lookup->table_size = Max(4 * shared->max_keys / Min(shared->nlookups, 16),
@@ -524,16 +523,14 @@ lookup_drop_wanted(Lookup *lookup, LookupKey *key)
  * may be out of date later, which does no harm: it is a hint.
  */
 static void
-lookup_copy_leaf(Lookup *lookup, BlockNumber block, Buffer buffer)
+lookup_copy_leaf(Lookup *lookup, BlockNumber block, Page page)
 {
 	if (lookup->leaf_last == block && lookup->leaf_copied != block)
 	{
 		if (lookup->leaf == NULL)
 			lookup->leaf = MemoryContextAlloc(GetMemoryChunkContext(lookup),
 											  sizeof(PGAlignedBlock));
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		memcpy(lookup->leaf->data, BufferGetPage(buffer), BLCKSZ);
-		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+		memcpy(lookup->leaf->data, page, BLCKSZ);
 		lookup->leaf_copied = block;
 	}
 	lookup->leaf_last = block;
@@ -557,19 +554,21 @@ lookup_most_blocks(const Lookup *lookup)
 
 /* Go on from a page that has been read. */
 static void
-lookup_visit_page(Lookup *lookup, LookupKey *key, ScanKey keys, Buffer buffer)
+lookup_visit_page(Lookup *lookup, LookupKey *key, Buffer buffer)
 {
 	BlockNumber blocks[LOOKUP_MAX_BITMAP_BLOCKS];
 	BlockNumber block = key->place.page;
-	int			n = IndexLookupPage(lookup->way, keys, buffer, &key->place,
-									lookup->ignore_killed, blocks,
-									lookup_most_blocks(lookup));
+	Page		page = BufferGetPage(buffer);
+	int			n;
 
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	n = lookup->way->look(lookup->way, page, &key->place, blocks,
+						  lookup_most_blocks(lookup));
 	if (n != INDEX_LOOKUP_GOES_ON)
-	{
+		lookup_copy_leaf(lookup, block, page);
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	if (n != INDEX_LOOKUP_GOES_ON)
 		lookup_end_way(lookup, key, blocks, n);
-		lookup_copy_leaf(lookup, block, buffer);
-	}
 	else
 		key->stage =
 			++key->visited < MAX_VISITED ? LOOKUP_LOOK : LOOKUP_DONE;
@@ -580,7 +579,7 @@ lookup_visit_page(Lookup *lookup, LookupKey *key, ScanKey keys, Buffer buffer)
  * is given up when a key that is begun does not.
  */
 static bool
-lookup_visit_copy(Lookup *lookup, LookupKey *key, ScanKey keys)
+lookup_visit_copy(Lookup *lookup, LookupKey *key)
 {
 	BlockNumber blocks[LOOKUP_MAX_BITMAP_BLOCKS];
 	IndexPlace	place = {.page = lookup->leaf_copied,
@@ -591,9 +590,8 @@ lookup_visit_copy(Lookup *lookup, LookupKey *key, ScanKey keys)
 	if (place.page == InvalidBlockNumber ||
 		(!place.is_guess && place.page != key->place.page))
 		return false;
-	n = IndexLookupCopy(lookup->way, keys, lookup->leaf->data, &place,
-						lookup->ignore_killed, blocks,
-						lookup_most_blocks(lookup));
+	n = lookup->way->look(lookup->way, lookup->leaf->data, &place, blocks,
+						  lookup_most_blocks(lookup));
 	if (n == INDEX_LOOKUP_GOES_ON)
 	{
 		lookup->leaf_copied = InvalidBlockNumber;
@@ -614,13 +612,15 @@ LookupAdvance(Lookup *lookup, LookupKey *key, ScanKey keys, bool wait)
 		lookup_advance_rows(lookup, key, wait);
 		return;
 	}
+	if (keys != NULL)
+		IndexLookupSetArguments(lookup->way, keys);
 	if (keys == NULL)
 		key->stage = LOOKUP_DONE;
 	else if (is_new)
-		key->stage = IndexLookupBegin(lookup->way, keys, &key->place) ?
+		key->stage = lookup->way->begin(lookup->way, &key->place) ?
 			LOOKUP_LOOK : LOOKUP_DONE;
 	if (key->stage != LOOKUP_DONE && (is_new || key->place.level == 0) &&
-		lookup_visit_copy(lookup, key, keys))
+		lookup_visit_copy(lookup, key))
 		return;
 	while (key->stage < LOOKUP_ROWS)
 	{
@@ -645,7 +645,7 @@ LookupAdvance(Lookup *lookup, LookupKey *key, ScanKey keys, bool wait)
 		buffer = lookup_finish_page(lookup, &lookup->index, key);
 		if (BufferIsValid(buffer))
 		{
-			lookup_visit_page(lookup, key, keys, buffer);
+			lookup_visit_page(lookup, key, buffer);
 			ReleaseBuffer(buffer);
 		}
 		else
@@ -759,6 +759,19 @@ bool
 LookupIsBehind(const Lookup *lookup)
 {
 	return lookup->behind;
+}
+
+bool
+LookupMayGoOn(const LookupShared *shared, bool wait)
+{
+	int			most = shared->max_reads - (shared->max_reads + 3) / 4;
+
+	if (PageReadsInFlight(shared) <= most)
+		return true;
+
+	/* otherwise, nothing more would be started until all of them are used up */
+	return wait && LookaheadReadsEndUnseen() && PageReadsWait(shared, false) &&
+		PageReadsInFlight(shared) <= most;
 }
 
 bool

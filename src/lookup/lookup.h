@@ -4,13 +4,7 @@
  *		For keys that are known early, start the reads of the pages that a
  *		look-up of each of them will need.
  *
- * A source knows keys before their turn has come: the rows of an outer side, or
- * rows that are to be written.  For each it has a LookupKey, which goes through
- * stages: the key leads from the root of an index down to a leaf page, and that
- * names heap pages.  A page that is not cached is read in the background, and
- * meanwhile other keys are seen to.
- *
- * How a source uses it:
+ * README.md has the words.  How a source uses it:
  *
  *		LookupBegin()		a key is known from now on
  *		LookupAdvance()		do what can be done for it now; for many keys
@@ -20,10 +14,8 @@
  *		LookupPass()		that work is over
  *		LookupForget()		or the key's turn will not come
  *
- * A page of the visibility map may be pinned from LookupAdvance() to
- * LookupRead(), and nothing else between two calls.  A page that is read ahead
- * is counted as read where and when the server comes to it (see uncount.h), and
- * as unused if it does not.
+ * A page that is read ahead is counted as read where and when the server comes
+ * to it (see uncount.h), and as unused if it does not.
  *
  *-------------------------------------------------------------------------
  */
@@ -217,6 +209,12 @@ extern bool LookupHolds(const Lookup *lookup);
 
 /* Are there reads that had to wait because too many were in flight? */
 extern bool LookupIsBehind(const Lookup *lookup);
+
+/*
+ * Can a quarter of the reads that may be in flight be started?  wait: if it is
+ * seen only then that reads have ended, wait for one of them.
+ */
+extern bool LookupMayGoOn(const LookupShared *shared, bool wait);
 
 /* Has all been started that is to be read for a key? */
 static inline bool

@@ -45,7 +45,6 @@ typedef struct ReadInFlight
 	uint64		number;			/* of reads that were started before it */
 	const void *owner;
 	RelFileLocator locator;
-	ForkNumber	fork;
 	BlockNumber block;			/* the first one */
 	Buffer		buffer;			/* of that block */
 	int			nblocks;
@@ -163,7 +162,7 @@ PageFind(Relation rel, BlockNumber block)
 		page_shared_buffer(rel, block);
 
 	if (!BufferIsValid(buffer) ||
-		!LookaheadReadRecent(rel, MAIN_FORKNUM, block, buffer))
+		!LookaheadReadRecent(rel, block, buffer))
 		return InvalidBuffer;
 	(*UsageHits(rel))--;		/* it has counted this, and nothing else */
 	return buffer;
@@ -202,7 +201,7 @@ PageReadRoom(Relation rel, int wanted)
 static void
 page_advise(Relation rel, PageRead *page)
 {
-	page->buffer = PrefetchBuffer(rel, page->fork, page->block).recent_buffer;
+	page->buffer = PrefetchBuffer(rel, MAIN_FORKNUM, page->block).recent_buffer;
 	page->origin = BufferIsValid(page->buffer) ? PAGE_FOUND : PAGE_ADVISED;
 	page->leads = !BufferIsValid(page->buffer);
 }
@@ -218,7 +217,7 @@ page_join_read(Relation rel, PageRead *page)
 	{
 		const ReadInFlight *read = &in_flight[i];
 
-		if (read->block != page->block || read->fork != page->fork ||
+		if (read->block != page->block ||
 			!RelFileLocatorEquals(read->locator, rel->rd_locator) ||
 			LookaheadReadIsDone(&read->io))
 			continue;
@@ -261,14 +260,12 @@ page_start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 		}
 		n = nblocks - i;
 		page_make_room();
-		if (LookaheadStartRead(rel, pages[i].fork, pages[i].block,
-							   &buffers[i], &n, &io))
+		if (LookaheadStartRead(rel, pages[i].block, &buffers[i], &n, &io))
 		{
 			in_flight[nin_flight++] =
 				(ReadInFlight) {.io = io, .number = nstarted++,
 								.owner = owner,
 								.locator = rel->rd_locator,
-								.fork = pages[i].fork,
 								.block = pages[i].block,
 								.buffer = buffers[i], .nblocks = n,
 								.local = RelationUsesLocalBuffers(rel)};
@@ -310,7 +307,6 @@ PageReadStartRange(Relation rel, BlockNumber block, int nblocks,
 	for (int i = 0; i < nblocks; i++)
 	{
 		pages[i].block = block + i;
-		pages[i].fork = MAIN_FORKNUM;
 		LookaheadReadClear(&pages[i].io);
 	}
 	if (PageReadsInBackground(rel))
@@ -325,13 +321,12 @@ PageReadStartRange(Relation rel, BlockNumber block, int nblocks,
 }
 
 bool
-PageReadStart(Relation rel, ForkNumber fork, BlockNumber block, PageRead *page,
+PageReadStart(Relation rel, BlockNumber block, PageRead *page,
 			  const void *owner)
 {
-	if (block >= RelationGetNumberOfBlocksInFork(rel, fork))
+	if (block >= RelationGetNumberOfBlocks(rel))
 		return false;
 	page->block = block;
-	page->fork = fork;
 	LookaheadReadClear(&page->io);
 	if (!PageReadsInBackground(rel))
 		page_advise(rel, page);
@@ -353,7 +348,7 @@ PageReadFinish(Relation rel, const PageRead *page)
 	if (!BufferIsValid(page->buffer))
 		return InvalidBuffer;
 	PageReadWait(rel, page);
-	if (!LookaheadReadRecent(rel, page->fork, page->block, page->buffer))
+	if (!LookaheadReadRecent(rel, page->block, page->buffer))
 		return InvalidBuffer;
 	(*UsageHits(rel))--;		/* it has counted this, and nothing else */
 	return page->buffer;
@@ -376,7 +371,7 @@ PageReadTake(Relation rel, const PageRead *page, bool *was_read, bool *evicted)
 		return buffer;
 	}
 	*evicted = page->origin != PAGE_ADVISED;
-	buffer = ReadBufferExtended(rel, page->fork, page->block, RBM_NORMAL, NULL);
+	buffer = ReadBuffer(rel, page->block);
 	if (page->origin == PAGE_READ)
 		(void) UncountSince(rel, &before);	/* counted when it was started */
 	else

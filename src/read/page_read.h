@@ -40,7 +40,6 @@ typedef struct PageRead
 	BlockNumber block;
 	Buffer		buffer;			/* where the page is or will be, or Invalid */
 	LookaheadRead io;			/* what to wait for, if anything */
-	uint8		fork;			/* a ForkNumber */
 	uint8		origin;			/* a PageOrigin */
 	bool		leads;			/* is the first page of a read */
 } PageRead;
@@ -53,14 +52,15 @@ PageReadWasRead(const PageRead *page)
 }
 
 /*
- * Start reading one page, if there is such a page and room for one more read.
- * False if not, or if the kernel was advised only: then there is nothing to
- * finish.  May raise an error (out of buffers, broken file), as ReadBuffer()
- * may.  Counts for nothing; if the page had to be read, a read is owed: see
- * uncount.h.  The owner is any address; PageReadsWait() waits for its reads.
+ * Start reading a page of the main fork, if there is such a page and room for
+ * one more read.  False if not, or if the kernel was advised only: then there
+ * is nothing to finish.  May raise an error (out of buffers, broken file), as
+ * ReadBuffer() may.  Counts for nothing; if the page had to be read, a read is
+ * owed: see uncount.h.  The owner is any address; PageReadsWait() waits for its
+ * reads.
  */
-extern bool PageReadStart(Relation rel, ForkNumber fork, BlockNumber block,
-						  PageRead *page, const void *owner);
+extern bool PageReadStart(Relation rel, BlockNumber block, PageRead *page,
+						  const void *owner);
 
 /* Has the read ended?  Never waits. */
 static inline bool

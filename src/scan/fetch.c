@@ -53,14 +53,6 @@
 /* Pins of a scan's heap, index and visibility map, two of them also ahead. */
 #define PINS_OF_A_SCAN 5
 
-/* The page of the visibility map that an index-only scan holds, else NULL. */
-static inline const Buffer *
-fetch_vm_buffer(const ScanNode *node)
-{
-	return IsA(node->base.plan_state, IndexScanState) ? NULL :
-		&((IndexOnlyScanState *) node->base.plan_state)->ioss_VMBuffer;
-}
-
 /* A block was read, by whomever, and nothing is timed. */
 static void
 fetch_see_read(ScanNode *node, IndexScanDesc scan)
@@ -358,8 +350,8 @@ fetch_look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 	if (uncertain)
 		distance = (int) Min((uint64) distance,
 							 node->ahead->visited / UNCERTAIN_PART);
-	HeapAheadFill(node->ahead, scan, fetch_vm_buffer(node), distance,
-				  RowsWanted(&node->base), uncertain);
+	HeapAheadFill(node->ahead, scan, distance, RowsWanted(&node->base),
+				  uncertain);
 	node->quiet_until =
 		node->returned + fetch_quiet_entries(node, scan, direction);
 	return true;

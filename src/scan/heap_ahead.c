@@ -174,10 +174,10 @@ heap_ahead_is_all_visible(HeapAhead *ahead, BlockNumber block, Buffer scans,
  * Append at most "wanted" blocks of the entries up to the one numbered "last".
  */
 static void
-heap_ahead_append_blocks(HeapAhead *ahead, IndexScanDesc scan,
-						 const Buffer *vm_buffer, int wanted, uint64 last,
-						 LeafLook *look)
+heap_ahead_append_blocks(HeapAhead *ahead, IndexScanDesc scan, int wanted,
+						 uint64 last, LeafLook *look)
 {
+	const PlanState *node = ahead->base->plan_state;
 	BlockNumber current = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 	Buffer		ours = InvalidBuffer;
 	int			looks =
@@ -192,8 +192,10 @@ heap_ahead_append_blocks(HeapAhead *ahead, IndexScanDesc scan,
 		if (block == ahead->appended || block == ahead->visible ||
 			block == current || HeapAheadWasVisited(ahead, block))
 			continue;
-		if (vm_buffer != NULL &&
-			heap_ahead_is_all_visible(ahead, block, *vm_buffer, &ours))
+		if (IsA(node, IndexOnlyScanState) &&
+			heap_ahead_is_all_visible(
+				ahead, block,
+				((const IndexOnlyScanState *) node)->ioss_VMBuffer, &ours))
 		{
 			ahead->visible = block;
 			continue;
@@ -209,8 +211,8 @@ heap_ahead_append_blocks(HeapAhead *ahead, IndexScanDesc scan,
 }
 
 void
-HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
-			  int distance, int64 rows, bool may_be_left)
+HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, int distance, int64 rows,
+			  bool may_be_left)
 {
 	Window	   *window = ahead->window;
 	int			wanted = distance - WindowSize(window);
@@ -239,7 +241,7 @@ HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 	if (ahead->appended == InvalidBlockNumber ||
 		ahead->entries.ordinal == ahead->returned)
 		ahead->appended = LookaheadHeapBlock(scan);
-	heap_ahead_append_blocks(ahead, scan, vm_buffer, wanted, last, &look);
+	heap_ahead_append_blocks(ahead, scan, wanted, last, &look);
 	WindowStart(window);
 }
 

@@ -134,12 +134,10 @@ extern bool HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan,
 
 /*
  * After HeapAheadFollow(): start reading, so that "distance" blocks are held
- * for the next "rows" entries.  vm_buffer: a page of the visibility map that
- * an index-only scan holds, NULL for other scans.  may_be_left: see LeafLook.
+ * for the next "rows" entries.  may_be_left: see LeafLook.
  */
-extern void HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan,
-						  const Buffer *vm_buffer, int distance, int64 rows,
-						  bool may_be_left);
+extern void HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, int distance,
+						  int64 rows, bool may_be_left);
 
 /*
  * Make the scan hold the heap page of its current entry, from the window if it

@@ -110,8 +110,8 @@ leaf_parents_fill(LeafParents *parents)
 		{
 			BlockNumber block = above->blocks[parents->nlisted++];
 
-			parents->has_above = PageReadStart(parents->index, MAIN_FORKNUM,
-											   block, page, parents->owner);
+			parents->has_above =
+				PageReadStart(parents->index, block, page, parents->owner);
 			parents->nahead += parents->has_above;
 			continue;
 		}
@@ -140,7 +140,7 @@ leaf_parents_start(LeafParents *parents)
 					parents->nahead * sizeof(PageRead));
 			return;
 		}
-	parents->is_reading = PageReadStart(parents->index, MAIN_FORKNUM, block,
+	parents->is_reading = PageReadStart(parents->index, block,
 										&parents->reading, parents->owner);
 }
 

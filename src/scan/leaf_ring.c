@@ -936,9 +936,9 @@ LeafRingReport(const ScanCounters *counters, AheadReport *report)
 	bool		shown = counters->leaf_reads > 0;
 
 	AheadReportAdd(report, shown ? " leaf pages read" : NULL, "Leaf Pages Read",
-				   counters->leaf_pages_read, 0);
+				   counters->leaf_pages_read);
 	AheadReportAdd(report, shown ? "unused" : NULL, "Leaf Pages Unused",
-				   counters->leaf_pages_unused, 0);
+				   counters->leaf_pages_unused);
 	AheadReportAdd(report, shown ? " reads" : NULL, "Leaf Reads",
-				   counters->leaf_reads, 0);
+				   counters->leaf_reads);
 }

@@ -38,44 +38,26 @@ scan_refusal_of(Relation heap, Relation index, ScanKey keys, int nkeys,
 	return refusal;
 }
 
-/* The index that a node scans. */
-static inline Relation
-scan_index_of(const ScanState *state)
-{
-	return IsA(state, IndexScanState) ?
-		((const IndexScanState *) state)->iss_RelationDesc :
-		((const IndexOnlyScanState *) state)->ioss_RelationDesc;
-}
-
 static bool
 scan_serves(PlanState *plan_state, Refusal *refusal)
 {
+	const IndexScanState *scan = (const IndexScanState *) plan_state;
+	const IndexOnlyScanState *only = (const IndexOnlyScanState *) plan_state;
+	bool		is_only = IsA(plan_state, IndexOnlyScanState);
 	Relation	heap;
 	Relation	index;
 
-	if (!IsA(plan_state, IndexScanState) &&
-		!IsA(plan_state, IndexOnlyScanState))
+	if (!is_only && !IsA(plan_state, IndexScanState))
 		return false;
-	heap = ((ScanState *) plan_state)->ss_currentRelation;
-	index = scan_index_of((ScanState *) plan_state);
+	heap = scan->ss.ss_currentRelation;
+	index = is_only ? only->ioss_RelationDesc : scan->iss_RelationDesc;
 	if (heap == NULL || index == NULL)
 		return false;
-	if (IsA(plan_state, IndexScanState))
-	{
-		IndexScanState *state = (IndexScanState *) plan_state;
-
-		*refusal = scan_refusal_of(heap, index, state->iss_ScanKeys,
-								   state->iss_NumScanKeys,
-								   state->iss_NumOrderByKeys);
-	}
-	else
-	{
-		IndexOnlyScanState *state = (IndexOnlyScanState *) plan_state;
-
-		*refusal = scan_refusal_of(heap, index, state->ioss_ScanKeys,
-								   state->ioss_NumScanKeys,
-								   state->ioss_NumOrderByKeys);
-	}
+	*refusal = is_only ?
+		scan_refusal_of(heap, index, only->ioss_ScanKeys,
+						only->ioss_NumScanKeys, only->ioss_NumOrderByKeys) :
+		scan_refusal_of(heap, index, scan->iss_ScanKeys,
+						scan->iss_NumScanKeys, scan->iss_NumOrderByKeys);
 	return true;
 }
 
@@ -113,9 +95,12 @@ static bool
 scan_bound_search(AheadNode *base)
 {
 	ScanNode   *node = (ScanNode *) base;
-	ScanState  *state = (ScanState *) base->plan_state;
+	const PlanState *scan = base->plan_state;
+	Relation	index = IsA(scan, IndexScanState) ?
+		((const IndexScanState *) scan)->iss_RelationDesc :
+		((const IndexOnlyScanState *) scan)->ioss_RelationDesc;
 
-	if (scan_index_of(state)->rd_rel->relam != BTREE_AM_OID)
+	if (index->rd_rel->relam != BTREE_AM_OID)
 		return false;
 	node->quiet_until = node->returned;
 	return true;
@@ -156,7 +141,7 @@ scan_report_blocks(const HeapAheadReport *blocks, bool shown,
 	bool		sorted = shown && blocks->sorted;
 
 #define ADD(label, property, value) \
-	AheadReportAdd(report, shown ? label : NULL, property, value, 0)
+	AheadReportAdd(report, shown ? label : NULL, property, value)
 
 	ADD("blocks read", "Blocks Read", c->blocks_read);
 	ADD("cached", "Blocks Cached", c->blocks_hit);
@@ -164,18 +149,18 @@ scan_report_blocks(const HeapAheadReport *blocks, bool shown,
 	ADD("unused", "Blocks Unused", c->blocks_unused);
 	ADD(" reads", "Reads", c->reads);
 	ADD("waits", "Waits", c->stalls);
-	AheadReportAdd(report, shown ? " distance mean" : NULL, "Mean Distance",
-				   blocks->mean_distance, 1);
+	AheadReportMean(report, shown ? " distance mean" : NULL, "Mean Distance",
+					blocks->mean_distance);
 	ADD("max", "Maximum Distance", c->max_distance);
 #undef ADD
-	AheadReportAdd(report, NULL, "Issue Order", 0, 0);
+	AheadReportAdd(report, NULL, "Issue Order", 0);
 	report->figures[report->n - 1].word = blocks->sorted ? "block" : "index";
 	AheadReportAdd(report, sorted ? " sorted" : NULL, "Blocks Sorted",
-				   blocks->counters.largest_batch, 0);
+				   blocks->counters.largest_batch);
 	AheadReportAdd(report, sorted ? "combined" : NULL, "Reads Combined",
-				   c->reads_combined, 0);
+				   c->reads_combined);
 	AheadReportAdd(report, sorted ? "evicted" : NULL, "Blocks Evicted",
-				   c->blocks_evicted, 0);
+				   c->blocks_evicted);
 }
 
 static void

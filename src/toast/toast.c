@@ -101,17 +101,16 @@ toast_report(AheadNode *node, AheadReport *report)
 			report->reason = ValuesAheadReason(scan->ahead);
 		return;
 	}
-	AheadReportAdd(report, "values", "Values", c.values, 0);
-	AheadReportAdd(report, "unused", "Values Unused", c.values_unused, 0);
-	AheadReportAdd(report, "max", "Maximum Values", c.max_values, 0);
+	AheadReportAdd(report, "values", "Values", c.values);
+	AheadReportAdd(report, "unused", "Values Unused", c.values_unused);
+	AheadReportAdd(report, "max", "Maximum Values", c.max_values);
 	AheadReportAdd(report, " toast index blocks read",
-				   "TOAST Index Blocks Read", c.pages.leaf_blocks_read, 0);
+				   "TOAST Index Blocks Read", c.pages.leaf_blocks_read);
 	AheadReportAdd(report, " toast blocks read", "TOAST Blocks Read",
-				   c.pages.heap_blocks_read, 0);
-	AheadReportAdd(report, "cached", "TOAST Blocks Cached", c.pages.blocks_hit,
-				   0);
+				   c.pages.heap_blocks_read);
+	AheadReportAdd(report, "cached", "TOAST Blocks Cached", c.pages.blocks_hit);
 	AheadReportAdd(report, " unused", "TOAST Blocks Unused",
-				   c.pages.blocks_unused, 0);
+				   c.pages.blocks_unused);
 }
 
 static const AheadMethods toast_methods = {

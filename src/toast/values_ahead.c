@@ -21,10 +21,7 @@
  * Invariants:
  * - A part is in the ring of parts from LookupBegin() until its turn has come
  *	 or its value has passed.
- * - A value has passed when one of a later row is fetched.
  * - No relation is looked at but in a fetch, where the server has it locked.
- *	 The relations of two fetches need not be the same, and a table may be
- *	 shorter than it was.
  *
  *-------------------------------------------------------------------------
  */
@@ -591,20 +588,6 @@ values_begin_parts(ValuesAhead *ahead)
 	}
 }
 
-/* Can more reads be started, without waiting for each of them? */
-static bool
-values_has_room(ValuesAhead *ahead)
-{
-	int			most = ahead->shared.max_reads -
-		(ahead->shared.max_reads + 3) / 4;
-
-	if (PageReadsInFlight(&ahead->shared) <= most)
-		return true;
-	return LookupIsBehind(ahead->lookup) && LookaheadReadsEndUnseen() &&
-		PageReadsWait(&ahead->shared, false) &&
-		PageReadsInFlight(&ahead->shared) <= most;
-}
-
 /*
  * Do what can be done now for a part.  Its chunks may be named by two leaf
  * pages, of which the second one is found by a look-up of its own.
@@ -698,7 +681,7 @@ values_look_ahead(ValuesAhead *ahead)
 	}
 	values_catch_up(ahead);
 	values_end_parts(ahead, ahead->fetch.value, ahead->chunk, true);
-	if (!values_has_room(ahead))
+	if (!LookupMayGoOn(&ahead->shared, LookupIsBehind(ahead->lookup)))
 		return;
 	LookupForgetSizes(ahead->lookup);
 	if (ahead->judge.mode == JUDGE_AHEAD)

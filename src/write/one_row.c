@@ -42,17 +42,7 @@
 /* Of how many partitions are rows looked up in one statement? */
 #define MAX_PARTS 64
 
-/* What the session knows of a table, at the hash value of its OID. */
-struct OneRow
-{
-	Oid			table;
-	CmdType		operation;
-	int			force;			/* settings when the judge began */
-	int			concurrency;
-	Judge		judge;
-	int64		reads_seen;		/* of this process, at the last statement */
-};
-
+/* By the hash value of the OID of the table. */
 static OneRow one_rows[64];
 
 /* It begins anew where settings have changed. */
@@ -108,12 +98,6 @@ OneRowIsWatched(Relation table, CmdType operation)
 	}
 	quiet = -1;
 	return OneRowHasIndexes(table);
-}
-
-const Judge *
-OneRowJudge(const OneRow *one)
-{
-	return &one->judge;
 }
 
 /* The judge, unless another table has taken its place meanwhile; else NULL. */

@@ -269,16 +269,6 @@ rows_next_updated(WriteNode *node, PlanState *child)
 	return slot;
 }
 
-/* The server has written the row that was handed out of the ring. */
-static void
-rows_account(WriteNode *node, PlanState *child)
-{
-	BufferUsage before = pgBufferUsage;
-
-	KeysAheadPass(&node->part->keys);
-	WriteCountForNode(child, &before);
-}
-
 /* Have pages of indexes been read since a row was handed out? */
 static bool
 rows_were_read_for(WriteNode *node)
@@ -320,7 +310,12 @@ rows_next(WriteNode *node, PlanState *child)
 
 	JudgeStopTiming(&node->inside, node->started);
 	if (node->part->keys.arrived != NULL)
-		rows_account(node, child);
+	{
+		BufferUsage before = pgBufferUsage;
+
+		KeysAheadPass(&node->part->keys);
+		WriteCountForNode(child, &before);
+	}
 	if (node->has_written)
 		rows_count_row(node, child);
 	node->started = JudgeStartTiming(&node->judge);

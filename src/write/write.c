@@ -163,7 +163,7 @@ write_report(AheadNode *base, AheadReport *report)
 	KeysAheadReport(report, &c,
 					(double) keys->size_sum / Max(1, keys->rows_of_ring),
 					JudgeReasonOf(node->one != NULL ?
-								  OneRowJudge(node->one) : &node->judge,
+								  &node->one->judge : &node->judge,
 								  node->part->refusal, keys->rows != NULL));
 	if (node->row_by_row != report->reason)
 		report->row_by_row = node->row_by_row;

@@ -19,8 +19,18 @@
 #include "read/uncount.h"
 #include "write/index_keys.h"
 
-typedef struct OneRow OneRow;
 typedef struct UpdatedRows UpdatedRows;
+
+/* What the session knows of rows that are written into a table one by one. */
+typedef struct OneRow
+{
+	Oid			table;
+	CmdType		operation;
+	int			force;			/* settings when the judge began */
+	int			concurrency;
+	Judge		judge;
+	int64		reads_seen;		/* of this process, at the last statement */
+} OneRow;
 
 /* A table that rows are written into: the statement's, or a partition of it. */
 typedef struct WritePart
@@ -128,9 +138,6 @@ extern bool OneRowHasIndexes(Relation table);
 /* What the session knows of a table's rows that are inserted, or updated. */
 extern OneRow *OneRowOf(Oid table, CmdType operation);
 
-/* The judge of its rows. */
-extern const Judge *OneRowJudge(const OneRow *one);
-
 /*
  * updated_rows.c: the rows that an UPDATE is going to write: of what its plan
  * has returned, and of what it will return.
@@ -140,15 +147,13 @@ extern const Judge *OneRowJudge(const OneRow *one);
  * depends on gets another value, the server makes no entries, and nothing is
  * looked up.
  *
- * The plan is not executed early, since it reads the table that is written to.
- * But where the rows of the table that it comes to next are known, and lie on
+ * Where the rows of the table that the plan comes to next are known, and lie on
  * pages in shared buffers, what it will make of them can be computed:
  * - a scan of the table knows the rows that follow (coming_rows.h);
  * - a nested loop has fetched outer rows ahead, and the index scan of the table
  *	 on its inner side knows the first row that each of them matches (join.h).
  *
- * A row that is computed so is a guess.  It may be one that the plan does not
- * return, or not in this way; then pages were read for nothing.
+ * A row that is computed so is a guess.
  */
 
 /* Are rows that an UPDATE comes to next known, as far as is seen at once? */

@@ -73,12 +73,16 @@ examine_bucket(BlockNumber block)
 	BlockNumber blocks[16];
 	IndexPlace	place = {.page = block};
 
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	for (int value = 0; value < 20; value++)
 	{
 		keys[0].sk_argument = Int32GetDatum(value);
-		IndexLookupPage(lookup, keys, buffer, &place, value % 2 == 0, blocks,
-						lengthof(blocks));
+		IndexLookupSetArguments(lookup, keys);
+		lookup->ignore_killed = value % 2 == 0;
+		lookup->look(lookup, BufferGetPage(buffer), &place, blocks,
+					 lengthof(blocks));
 	}
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	ReleaseBuffer(buffer);
 }
 
@@ -102,15 +106,19 @@ examine_page(BlockNumber block, BlockNumber from)
 			BTreeChildrenExamine(&children, buffer);
 		}
 	}
+	IndexLookupSetArguments(lookup, keys);
+	lookup->ignore_killed = true;
 	for (int level = 0; level <= 2; level++)
 	{
 		IndexPlace	place;
 
 		/* a search knows the index's version from its beginning */
-		IndexLookupBegin(lookup, keys, &place);
+		lookup->begin(lookup, &place);
 		place = (IndexPlace) {block, level, from % 2 == 1};
-		IndexLookupPage(lookup, keys, buffer, &place, true, blocks,
-						lengthof(blocks));
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		lookup->look(lookup, BufferGetPage(buffer), &place, blocks,
+					 lengthof(blocks));
+		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	}
 	BTreeLeafDestroy(leaf);
 	ReleaseBuffer(buffer);
