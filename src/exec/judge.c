@@ -26,24 +26,27 @@
  *	ENDING
  *	any		WATCH	look-ahead is forbidden
  *
- * The question is asked as follows.  Some units of TRIAL that are slow begin a
- * first block with look-ahead.  Its first units are not counted, until the
+ * The question is asked as follows.  Some units of TRIAL that are slow begin
+ * a first block with look-ahead.  Its first units are not counted, until the
  * distance has grown.  If it is clearly cheaper (CLEAR times) than the
- * cheapest of the units of TRIAL, the question is settled.  Else what is ahead
- * is used up, so that the block without that follows does not profit from it;
- * and so on for JUDGE_ROUNDS blocks of each side, whose medians are compared.
- * The question is settled earlier if all blocks of one side are clearly
- * cheaper, or if the first pair says what had been found before.  A small
- * difference is a draw, and means "without": one under a tenth, or under a
- * fifth for statements of one row.  The reads of these cost other processes
- * about as much processor time as they save here, which many sessions at once
- * would lack.  The question is asked again after an interval that doubles as
- * long as the answer stays the same.  Where more is ahead by then than in
- * other blocks, that is used up first: units that start no reads of their own
- * would seem to cost nothing.  The question is asked earlier if a TRIAL, which
- * is held now and then to check that, is CHANGED times dearer than the blocks
- * without, and than the TRIAL that led to the question.  The first units of an
- * execution are often dear, until the kernel has read a file ahead.
+ * cheapest of the units of TRIAL, the question is settled.  Else what is
+ * ahead is used up, so that the block without that follows does not profit
+ * from it; and so on for JUDGE_ROUNDS blocks of each side, whose medians are
+ * compared.  The question is settled earlier if all blocks of one side are
+ * clearly cheaper, or if the first pair says what had been found before.  A
+ * small difference is a draw, and means "without": one under a tenth, or
+ * under a fifth for statements of one row.  The reads of these cost other
+ * processes about as much processor time as they save here, which many
+ * sessions at once would lack.  Any difference is a draw where a unit without
+ * takes less than FLOOR_US: a page that another process has copied from the
+ * page cache is not in the caches of this processor.  The question is asked
+ * again after an interval that doubles as long as the answer stays the same.
+ * Where more is ahead by then than in other blocks, that is used up first:
+ * units that start no reads of their own would seem to cost nothing.  The
+ * question is asked earlier if a TRIAL, which is held now and then to check
+ * that, is CHANGED times dearer than the blocks without, and than the TRIAL
+ * that led to the question.  The first units of an execution are often dear,
+ * until the kernel has read a file ahead.
  *
  * Only units that had to be read are counted, but the time of the others is
  * added to theirs, since to pass them costs more with look-ahead.  What was
@@ -301,7 +304,7 @@ judge_decide(JudgeKind kind, JudgeLearnt *learnt)
 
 	if (n == 0)
 		return;
-	verdict =
+	verdict = judge_median(without, n) >= FLOOR_US &&
 		judge_median(with, n) < numbers[kind].draw * judge_median(without, n) ?
 		JUDGE_WITH : JUDGE_WITHOUT;
 	if (n < JUDGE_ROUNDS && verdict != learnt->verdict &&
@@ -341,11 +344,20 @@ judge_is_worth_while(const Judge *judge, int64 wanted, double cost)
 	return wanted > 0 && wanted * cost + judge->learnt->stake_us >= STAKE_US;
 }
 
+/* Does even the cheapest unit without look-ahead show which is cheaper? */
+static inline bool
+judge_is_clear(double cheapest, double with)
+{
+	return cheapest >= Max(FLOOR_US, CLEAR * with);
+}
+
 /* In TRIAL, a unit of a block without look-ahead. */
 static void
 judge_measure_without(Judge *judge, int reads, double us, int64 wanted)
 {
 	JudgeLearnt *learnt = judge->learnt;
+	int			nwith = learnt->nblocks[JUDGE_WITH];
+	double		with = learnt->costs[JUDGE_WITH][nwith - 1];
 	double		cost;
 
 	learnt->us += us;
@@ -356,8 +368,7 @@ judge_measure_without(Judge *judge, int reads, double us, int64 wanted)
 	learnt->units++;
 	if (learnt->units < numbers[judge->kind].block_without &&
 		(learnt->units < CLEAR_UNITS_WITHOUT ||
-		 learnt->cheapest < CLEAR *
-		 learnt->costs[JUDGE_WITH][learnt->nblocks[JUDGE_WITH] - 1]))
+		 !judge_is_clear(learnt->cheapest, with)))
 		return;
 	cost = learnt->us / learnt->units;
 	judge_note_block(judge, JUDGE_WITHOUT, cost);
@@ -468,7 +479,7 @@ judge_measure_with(Judge *judge, int reads, double us, int held)
 		return;
 	cost = Max(learnt->us / learnt->units, learnt->all_us / (all + held));
 	if (is_first && judge->tried >= EVIDENCE_MIN &&
-		judge->cheapest >= CLEAR * cost)
+		judge_is_clear(judge->cheapest, cost))
 	{
 		learnt->costs[JUDGE_WITHOUT][0] = judge->cheapest;
 		learnt->nblocks[JUDGE_WITHOUT] = 1;
