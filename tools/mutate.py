@@ -11,11 +11,10 @@ that it names are run until one fails.  A mutation is
     survived        all its tests passed
     does not apply  its text is not in the file exactly once, or the result does not compile
     red before      a test that it names fails without it, too, so that nothing follows
-    argued          it names no test: its ``why`` says why none can notice
 
-The exit status is 1 if any is not caught, other than those that are argued.  What has been found is kept
-with a checksum of the source, of the mutation and of its tests, so that a run that was interrupted goes
-on where it was, and a change of the source starts afresh.
+The exit status is 1 if any is not caught.  What has been found is kept with a checksum of the source, of
+the mutation and of its tests, so that a run that was interrupted goes on where it was, and a change of the
+source starts afresh.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ SECONDS, SLOWER = 150, 10
 times what all tests of their file took without a mutation, if that is longer."""
 
 CAUGHT, SURVIVED, INAPPLICABLE, RED = "caught", "survived", "does not apply", "red before"
-ARGUED = "argued"
 
 
 @dataclass(frozen=True)
@@ -69,14 +67,14 @@ class Mutation:
     why: str
 
 
-FORM = re.compile(r"([^:\n]+): (.+)\n([\w/.]+):(.*)((?:\n-.*)+)((?:\n\+.*)*)")
+FORM = re.compile(r"([^:\n]+): (.+)\n([\w/.]+): (.+)((?:\n-.*)+)((?:\n\+.*)*)")
 
 
 def read_mutation(text: str) -> Mutation:
     match = FORM.fullmatch(text)
     assert match is not None, text
     name, why, file, tests, old, new = match.groups()
-    names = tuple(f"test/python/{test}" for test in tests.strip().split("; ") if test)
+    names = tuple(f"test/python/{test}" for test in tests.split("; "))
     old, new = (re.sub("^[-+]", "", lines[1:], flags=re.M) for lines in (old, new))
     return Mutation(name, file, old, new, names, why)
 
@@ -213,8 +211,6 @@ class Bench:
         text = path.read_text() if path.exists() else ""
         if text.count(mutation.old) != 1:
             return INAPPLICABLE, f"its text is {text.count(mutation.old)} times in {mutation.file}"
-        if not mutation.tests:
-            return ARGUED, mutation.why
         before = next(filter(None, (self._before[test] for test in mutation.tests)), None)
         if before is not None:
             return RED, before
@@ -291,7 +287,7 @@ def main() -> int:
         if mutation not in to_do:
             one = found[mutation.name]
             console.print(f"{one.state:15} {mutation.name}: {one.by}", highlight=False, markup=False)
-    left = [mutation.name for mutation in chosen if found[mutation.name].state not in (CAUGHT, ARGUED)]
+    left = [mutation.name for mutation in chosen if found[mutation.name].state != CAUGHT]
     print(f"{len(chosen)} mutations; {len(left)} not caught" + (f": {', '.join(left)}" if left else ""))
     return int(bool(left))
 
