@@ -45,8 +45,8 @@ class Cell:
         latter), or ``warm`` (in shared buffers)
     parameters: the same as ``name``, for machines
     tables: names of the tables of the module ``tables`` that it reads
-    needs: capabilities that the server must have: ``vacuum:METHOD``, ``log_relation``, ``setting:NAME``;
-        or this Python: ``module:NAME``
+    needs: capabilities that the server must have: ``vacuum:METHOD``, ``setting:NAME``; or this Python:
+        ``module:NAME``
     extensions: contrib's extensions that it needs besides those that all cells need
     setup, teardown: SQL that is executed before and after the cell; neighbours with equal SQL share it"""
 

@@ -129,11 +129,7 @@ class Apply(Subject):
     def _remove(self) -> None:
         self._lock.rollback()
         self._publisher.close()
-        run(
-            self.conn,
-            "ALTER SYSTEM RESET pg_lookahead.apply",
-            f"ALTER SUBSCRIPTION {_NAME} DISABLE",
-        )
-        self._await("SELECT count(*) = 0 FROM pg_stat_subscription WHERE pid IS NOT NULL")
+        run(self.conn, "ALTER SYSTEM RESET pg_lookahead.apply")
+        self._stop()
         run(self.conn, f"DROP SUBSCRIPTION {_NAME}", f"DROP DATABASE {_NAME}", f"DROP TABLE {SCHEMA}.done")
         run(self.conn, f"DROP FUNCTION {SCHEMA}.tell")

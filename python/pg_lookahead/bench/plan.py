@@ -81,31 +81,23 @@ def check_extensions(conn: Connection, wanted: Iterable[str]) -> None:
 
 def able(cluster: Cluster) -> set[str]:
     """Return which capabilities of Cell.needs the installed library and this Python have."""
+    settings = "SELECT 'setting:' || name FROM pg_settings WHERE name LIKE 'pg\\_lookahead.%'"
+    methods = "SELECT 'vacuum:' || access_method FROM lookahead.index_vacuum_stats"
     with cluster.session() as conn:
-        found = {
-            f"setting:{row[0]}" for row in conn.execute("SHOW ALL") if row[0].startswith("pg_lookahead.")
-        }
-        functions = conn.execute(
-            "SELECT proname FROM pg_proc WHERE pronamespace = 'lookahead'::regnamespace"
-        ).fetchall()
-        found |= {row[0] for row in functions} & {"log_relation", "index_vacuum_stats"}
-        if "index_vacuum_stats" in found and cluster.version < 19:
-            for row in conn.execute("SELECT access_method FROM lookahead.index_vacuum_stats"):
-                found.add(f"vacuum:{row[0]}")
-    return found | ({"module:duckdb"} if tpch.available() else set())
+        found = [*conn.execute(settings), *(conn.execute(methods) if cluster.version < 19 else ())]
+    return {need for (need,) in found} | ({"module:duckdb"} if tpch.available() else set())
 
 
 def why_not(able_to: set[str], cell: Cell) -> str:
     """Return why a cell is not available on this server; empty if it is."""
     for need in cell.needs:
         if need not in able_to:
-            kind, _, name = need.rpartition(":")
-            if kind == "vacuum" and "index_vacuum_stats" in able_to:
-                return f"this server reads {name} indexes ahead itself"
-            if kind == "module":
-                return f"Python has no module {name} (pip install duckdb==1.2.2)"
-            what = f"setting {name}" if kind == "setting" else f"function {kind or name}()"
-            return f"this version of pg_lookahead has no {what}"
+            kind, _, name = need.partition(":")
+            return {
+                "vacuum": f"this server reads {name} indexes ahead itself",
+                "module": f"Python has no module {name} (pip install duckdb==1.2.2)",
+                "setting": f"this build of pg_lookahead has no setting {name}",
+            }[kind]
     return ""
 
 

@@ -253,12 +253,7 @@ def _index_estimate(size: Size) -> Iterator[Cell]:
     )
     for schema, name in (("{contrib}", "contrib's pgstatindex"), ("lookahead", "our pgstatindex")):
         whole = f"SELECT index_size, tree_level FROM {schema}.pgstatindex('{SCHEMA}.e_k'::regclass)"
-        more = {
-            "tables": ("e",),
-            "needs": ("log_relation",),
-            "extensions": ("pgstattuple",),
-            "sampled": sampled,
-        }
+        more = {"tables": ("e",), "extensions": ("pgstattuple",), "sampled": sampled}
         yield from _statement(
             f"{sampled:,} pages, against {name}",
             ("e_k",),
@@ -286,8 +281,7 @@ def _wal_logging(size: Size) -> Iterator[Cell]:
         )
         return Way(query, ("CHECKPOINT",))
 
-    more: dict[str, Any] = {"tables": ("d",), "needs": ("log_relation",)}
-    yield from _statement("a btree index", ("d_taken",), way, **more)
+    yield from _statement("a btree index", ("d_taken",), way, tables=("d",))
 
 
 def _written(
