@@ -105,7 +105,6 @@ def test_outputs_with_the_name_of_one_file_are_refused(tmp_path: Path) -> None:
         ("lab", "simulate", "{trace}", "--save", "{trace}"),
         ("lab", "replay", "{trace}", "--file", "{disk}", "--save", "{disk}", "--model", "nvme"),
         ("lab", "trace", "{link}", "--strace", "{run}"),
-        ("lab", "profile", "compare", "{run}", "{trace}", "--output", "{link}"),
     ],
     ids=lambda arguments: " ".join(word for word in arguments if "{" not in word and "/" not in word),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import shlex
-import shutil
 import statistics
 import sys
 from collections import Counter
@@ -146,28 +145,20 @@ def compare(
         Literal["total", "self", "calls"], option("Compare total times, self times or calls.")
     ] = "total",
     as_format: Annotated[Literal["text", "json"], option("Print text or JSON.", None, "--format")] = "text",
-    output: Annotated[
-        Path | None, option("Write to this file in place of standard output.", "FILE", "--output", "-o")
-    ] = None,
 ) -> None:
     """Compare two profiles function by function.
 
     The function with the largest difference comes first.  A star marks a difference that is more than
     chance."""
-    if output is not None:
-        files.check_writable("--output", output, a, b)
     runs = load(a), load(b)
     from . import compare_views  # not before the arguments are good: scipy takes a while to load
     from .compare import compare as compare_runs
 
     comparison = compare_runs(*runs, by, names(a, b, runs))
-    as_text = as_format == "text"
-    width = shutil.get_terminal_size().columns if output is None and sys.stdout.isatty() else None
-    told = compare_views.text(comparison, width) if as_text else compare_views.as_json(comparison)
-    if output is None:
-        sys.stdout.write(told)
+    if as_format == "json":
+        sys.stdout.write(compare_views.as_json(comparison))
     else:
-        files.write(output, told)
+        sys.stdout.write(compare_views.text(comparison, words.output().width))
 
 
 def names(a: Path, b: Path, runs: tuple[Sequence[Run], Sequence[Run]]) -> tuple[str, str]:

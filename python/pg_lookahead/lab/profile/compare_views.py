@@ -98,9 +98,9 @@ def counters(comparison: Comparison, names: Sequence[str]) -> list[dict[str, str
     return rows
 
 
-def text(comparison: Comparison, width: int | None = None) -> str:
-    """Return the comparison as two tables with notes.  width: in columns; None: as wide as they are."""
-    console = Console(file=io.StringIO(), width=width or words.WIDE, color_system=None)
+def text(comparison: Comparison, width: int = words.WIDE) -> str:
+    """Return the comparison as two tables with notes.  width: in columns"""
+    console = Console(file=io.StringIO(), width=width, color_system=None)
     a, b = comparison.sides
     names = ("A", "B") if a.name == b.name else (a.name, b.name)
     words.say(console, f"A: {a.name}: {described(a, b)}", f"B: {b.name}: {described(b, a)}")
