@@ -137,7 +137,7 @@ SEED = 1
 torture: setup
 	@cd tools && ../$(VENV)/python -Es -m torture --minutes $(MINUTES) --seed $(SEED)
 
-# Which tests notice when a guard is taken away; one by MUTANTS='--only NAME', all by MUTANTS=--list.
+# Which tests notice when a guard is taken away; one mutation by MUTANTS='--only NAME'.
 mutants: setup
 	@$(VENV)/python -Es tools/mutate.py $(MUTANTS)
 

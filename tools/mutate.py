@@ -1,7 +1,7 @@
 """Break the extension on purpose, one place at a time, and see which tests notice.
 
     make mutants [MUTANTS='--only NAME ...']
-    .venv/bin/python -Es tools/mutate.py [--list] [--only NAME] [--again]
+    .venv/bin/python -Es tools/mutate.py [--only NAME]
 
 A mutation (see mutations.txt) replaces one piece of text in one file of the source.  In a private
 copy of the tree, built for the embedded server of that copy, each is applied by itself, and the tests
@@ -13,8 +13,8 @@ that it names are run until one fails.  A mutation is
     red before      a test that it names fails without it, too, so that nothing follows
 
 The exit status is 1 if any is not caught.  What has been found is kept with a checksum of the source, of
-the mutation and of its tests, so that a run that was interrupted goes on where it was, and a change of the
-source starts afresh.
+the mutation and of its tests in build/mutants/found.json, so that a run that was interrupted goes on where
+it was, and a change of the source starts afresh.
 """
 
 from __future__ import annotations
@@ -238,8 +238,6 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", metavar="NAME", action="append", help="this mutation; may be repeated")
-    parser.add_argument("--list", action="store_true", help="show the mutations, and why each must be caught")
-    parser.add_argument("--again", action="store_true", help="run also what has been found before")
     options = parser.parse_args()
     console = Console(width=170)
     names = [mutation.name for mutation in MUTATIONS]
@@ -248,13 +246,6 @@ def main() -> int:
     if unknown:
         parser.error(f"no mutation {', '.join(sorted(unknown))}")
     chosen = [mutation for mutation in MUTATIONS if not options.only or mutation.name in options.only]
-    if options.list:
-        for mutation in chosen:
-            console.print(
-                f"[bold]{mutation.name}[/bold] ({mutation.file})\n    {mutation.why}", highlight=False
-            )
-        return 0
-
     HOME.mkdir(parents=True, exist_ok=True)
     with (HOME / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one run at a time has the copy
@@ -270,9 +261,7 @@ def main() -> int:
         to_do = [
             mutation
             for mutation in chosen
-            if options.again
-            or mutation.name not in found
-            or found[mutation.name].checksum != wanted[mutation.name]
+            if mutation.name not in found or found[mutation.name].checksum != wanted[mutation.name]
         ]
         bench.run_before(to_do)
         for mutation in to_do:
