@@ -56,6 +56,10 @@ _MAINTENANCE = "bloom_scan,bloom_vacuum,hash_vacuum,gin_vacuum,wal_logging"
 _PAGES = "index_only_all,bitmap_index_scan"
 _JOINS = "join_unique,join_many,join_heap_order"
 _SUBPLANS = "lateral_latest,lateral_json,exists_filter,scalar_subquery"
+_WRITES = (
+    "copy_uuid,copy_five_indexes,insert_select_uuid,insert_one_five_indexes,upsert_uuid,update_nonhot,"
+    "merge_uuid,fk_insert,fk_cascade_delete,toast_index,toast_dump"
+)
 _SCANS = f"index_scan_random,index_scan_range,index_only_scan,{_PAGES}"
 
 _DEFAULTS, _ALIKE = (
@@ -67,6 +71,9 @@ and later can do."""
 
 _WHOLE = "--cache cold --rounds 3 --seconds 30 --precision 10"
 """How whole statements are measured, with PostgreSQL's plans."""
+
+_PLACES = "--cache cold --io buffered,direct --latency 0,0.1,0.5,1 --rounds 3 --precision 10"
+_WRITTEN = "--cache cold --rows 200000 --rounds 3 --seconds 3 --precision 10"
 
 _WEB = f"--suite web {_WHOLE} --rows 250000"
 _TPCH = f"--suite tpch {_WHOLE} --rows 120000 --io buffered --latency 0.5"
@@ -93,15 +100,13 @@ RUNS: dict[str, tuple[str, str]] = {
         f"index_scan_random,{_PAGES},join_unique,join_heap_order,{_DIAGNOSTICS}",
         "--cache cold --rows 200000 --io direct --latency 0.1,1 --precision 6 --seconds 1",
     ),
-    "writes": (
-        "copy_uuid,copy_five_indexes,insert_select_uuid,insert_one_five_indexes,upsert_uuid,update_nonhot,"
-        "merge_uuid,fk_insert,fk_cascade_delete,toast_index,toast_dump",
-        "--cache cold --io direct --rows 200000 --latency 0.5 --rounds 3 --seconds 3 --precision 10",
-    ),
+    "writes": (_WRITES, f"{_WRITTEN} --io direct --latency 0.5"),
+    "writes_storage": (_WRITES, f"{_WRITTEN} --io buffered,direct --latency 0,0.5,1"),
     "forms": (
-        f"{_SUBPLANS},chain_one_row,join_heap_order,join_key_order,join_semi_key_order,join_chain_many,update_from",
-        "--cache cold --io direct --rows 100000 --latency 0,0.5 --rounds 3 --seconds 5 --precision 10",
+        f"{_SUBPLANS},chain_one_row,join_key_order,join_semi_key_order,join_chain_many,update_from",
+        f"{_PLACES} --rows 100000 --seconds 5",
     ),
+    "heap_order": ("join_heap_order", f"{_PLACES} --rows 1000000 --seconds 3"),
     "apply": (
         "apply_insert_uuid,apply_update,apply_update_indexed,apply_delete",
         "--cache cold --io direct --rows 200000 --latency 0.5 --rounds 3 --seconds 6 --precision 10",
@@ -122,7 +127,7 @@ RUNS: dict[str, tuple[str, str]] = {
 
 _QUICK = {"--rows": "200000", "--seconds": "1", "--rounds": "1"}
 
-_MINUTES = 25.0
+_MINUTES = 35.0
 _PATIENCE = 60.0
 """Seconds for an interrupted run to end its server."""
 
