@@ -48,6 +48,14 @@ HeapRowIsLive(const HeapTupleHeaderData *tuple)
 		 HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask));
 }
 
+bool
+HeapRowIsOutdated(const HeapTupleHeaderData *tuple)
+{
+	return (tuple->t_infomask & HEAP_XMAX_INVALID) == 0 &&
+		!HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask) &&
+		!HeapTupleHeaderIsHotUpdated(tuple);
+}
+
 /* Is this the tuple that is looked for? */
 static bool
 heap_row_is_found(const HeapTupleHeaderData *tuple, HeapRowHow how)

@@ -34,6 +34,12 @@ typedef enum HeapRowHow
 extern bool HeapRowIsLive(const HeapTupleHeaderData *tuple);
 
 /*
+ * Has a later version taken the place of a tuple, on another page, or has its
+ * row been deleted?  Which transaction has committed is not asked.
+ */
+extern bool HeapRowIsOutdated(const HeapTupleHeaderData *tuple);
+
+/*
  * Find a row on a page that is locked, or a copy; false if there is none.  Sets
  * the tuple, its length and its offset; not its block, nor its table.
  */

@@ -242,6 +242,17 @@ inner_keys_plain_columns(InnerKeys *inner, const Scan *plan)
 		InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber;
 }
 
+/* Does a key lead to one row at most? */
+static bool
+inner_keys_are_unique(const InnerKeys *inner, const PlanState *scan)
+{
+	Relation	index = IsA(scan, IndexScanState) ?
+		((const IndexScanState *) scan)->iss_RelationDesc : NULL;
+
+	return index != NULL && index->rd_rel->relam == BTREE_AM_OID &&
+		BTreeKeysAreUnique(index, inner->keys, inner->nkeys);
+}
+
 /*
  * May the scan's filter be tried early for the rows that a key leads to?  One
  * that may fail is tried only for rows for which the server tries it, too: as
@@ -259,8 +270,6 @@ inner_keys_may_filter(InnerKeys *inner, PlanState *scan)
 		((IndexScanState *) scan)->iss_RelationDesc->rd_rel->relam !=
 		BTREE_AM_OID ||
 		place->most_blocks == 0 || place->most_blocks >= LOOKUP_MAX_BLOCKS ||
-		BTreeKeysAreUnique(((IndexScanState *) scan)->iss_RelationDesc,
-						   inner->keys, inner->nkeys) ||
 		!IsMVCCSnapshot(scan->state->es_snapshot) ||
 		!inner_keys_plain_columns(inner, (Scan *) scan->plan) ||
 		!HarmlessExpression(filter, inner->shared->settings_stay, false,
@@ -330,10 +339,36 @@ inner_keys_pass(void *context, Buffer buffer, ItemPointer row)
 	return passes;
 }
 
+/*
+ * Is a row to which a key of a unique index has led the one that the scan will
+ * return?  There are entries of its earlier versions, too, until VACUUM.
+ */
+static bool
+inner_keys_is_current(void *context, Buffer buffer, ItemPointer row)
+{
+	HeapTupleData tuple;
+	bool		is_current;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	is_current = HeapRowAt(BufferGetPage(buffer),
+						   ItemPointerGetOffsetNumberNoCheck(row), ROW_OF_CHAIN,
+						   &tuple) &&
+		!HeapRowIsOutdated(tuple.t_data);
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	return is_current;
+}
+
 /* Have rows tested by the scan's filter, if that may be done early. */
 static void
 inner_keys_begin_tests(InnerKeys *inner, PlanState *scan, Relation heap)
 {
+	inner->unique = inner_keys_are_unique(inner, scan);
+	if (inner->unique)
+	{
+		LookupBound(inner->lookup, Min(inner->place->most_blocks, 1));
+		LookupTestRows(inner->lookup, inner_keys_is_current, inner);
+		return;
+	}
 	if (!inner_keys_may_filter(inner, scan))
 		return;
 	inner->filter = ExecInitQual(scan->plan->qual, NULL);

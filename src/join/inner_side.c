@@ -587,7 +587,9 @@ inner_side_make(InnerSide *side, InnerScan *scan)
 	if (scan->keys == NULL)
 		return refusal;
 	scan->lookup = scan->keys->lookup;
-	scan->tests = scan->keys->filter != NULL;
+	if (scan->keys->unique)
+		scan->place.most_blocks = Min(scan->place.most_blocks, 1);
+	scan->tests = scan->keys->filter != NULL || scan->keys->unique;
 	scan->fixed = scan->tests && scan->keys->may_fail;
 	if (scan->first != NULL)
 	{
@@ -748,8 +750,8 @@ InnerSideMatch(const InnerParts *parts, ItemPointer match)
 	if (parts->n != 1)
 		return parts->n == 0;
 	key = &parts->parts[0].key;
-	if (key->blocks > 0)
-		*match = key->stage == LOOKUP_ROWS ? key->rows->rows[0] : key->match;
+	if (key->blocks > 0 && key->stage == LOOKUP_DONE)
+		*match = key->match;
 	return key->stage == LOOKUP_DONE;
 }
 

@@ -384,7 +384,7 @@ lookup_end_rows(LookupKey *key)
 	if (key->stage != LOOKUP_ROWS)
 		return;
 	rows = key->rows;
-	key->match = rows->rows[0];
+	key->match = rows->rows[rows->first];
 	key->stage = LOOKUP_DONE;
 	pfree(rows);
 }
@@ -423,7 +423,7 @@ lookup_end_way(Lookup *lookup, LookupKey *key, const BlockNumber *blocks,
 	if (lookup->most_blocks > LOOKUP_MAX_BLOCKS &&
 		n >= Min(lookup->most_blocks, lookup->shared->max_reads))
 		n = 0;
-	if (!lookup_tests(lookup) || n <= 0)
+	if (!lookup_tests(lookup) || n <= 0 || way->nrows <= lookup->most_blocks)
 	{
 		lookup_want_blocks(lookup, key, blocks, n);
 		return;
@@ -448,9 +448,12 @@ lookup_test_page(Lookup *lookup, LookupKey *key, Buffer buffer)
 		   ItemPointerGetBlockNumberNoCheck(&rows->rows[rows->next]) ==
 		   key->read.block)
 	{
-		ItemPointerData row = rows->rows[rows->next++];
+		ItemPointerData row = rows->rows[rows->next];
 
-		rows->passed += lookup->test(lookup->test_context, buffer, &row);
+		if (lookup->test(lookup->test_context, buffer, &row) &&
+			rows->passed++ == 0)
+			rows->first = rows->next;
+		rows->next++;
 		if (rows->passed >= lookup->most_blocks)
 		{
 			lookup_end_rows(key);

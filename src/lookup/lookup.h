@@ -54,6 +54,7 @@ typedef struct LookupRows
 	int			n;
 	int			next;			/* the one to be tested next */
 	int			passed;			/* number of those before it that passed */
+	int			first;			/* the first of these */
 	ItemPointerData rows[FLEXIBLE_ARRAY_MEMBER];
 } LookupRows;
 
@@ -65,7 +66,8 @@ typedef struct LookupKey
 	{
 		LookupRows *rows;		/* at the stage LOOKUP_ROWS */
 		ItemPointerData match;	/* at others: the first row that its leaf page
-								 * named; not set if "blocks" is 0 */
+								 * named, or that passed; not set if "blocks"
+								 * is 0 */
 	};
 	IndexPlace	place;			/* the page to look at next */
 	uint32		number;			/* of keys that were begun before it */

@@ -212,6 +212,27 @@ def test_an_outer_row_that_was_forgotten_is_looked_up_again(conn: Connection) ->
     assert 80 <= ahead <= 99
 
 
+@pytest.mark.within_scans
+def test_the_current_versions_of_rows_are_updated(conn: Connection) -> None:
+    """A unique index has entries of earlier versions, too, before or after that of the current one."""
+    run(
+        conn,
+        "CREATE TABLE versions (id int PRIMARY KEY, a int, noted text)",
+        "ALTER TABLE versions SET (autovacuum_enabled = off)",
+        "CREATE INDEX ON versions (a)",
+        "INSERT INTO versions SELECT i, i, repeat('x', 500) FROM generate_series(1, 400) AS i",
+        "DELETE FROM versions WHERE id % 4 = 0",
+        "VACUUM ANALYZE versions",
+        *(f"SET enable_{what} = off" for what in ("hashjoin", "mergejoin", "seqscan", "bitmapscan")),
+    )
+    update = "UPDATE versions AS v SET a = v.a + 1000 FROM generate_series(1, 300) AS i WHERE v.id = i"
+    for _ in range(4):
+        before = scalar(conn, "SELECT rows FROM lookahead.write_stats")
+        run(conn, update)
+        assert scalar(conn, "SELECT rows FROM lookahead.write_stats") - before >= 200
+    run(conn, "DROP TABLE versions")
+
+
 def test_explain_tells_why_an_update_goes_row_by_row(conn: Connection) -> None:
     if int(scalar(conn, "SHOW server_version_num")) < 180000:
         pytest.skip("no extension adds to EXPLAIN")
