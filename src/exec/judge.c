@@ -64,6 +64,9 @@
  *
  * Look-ahead is not even tried if reads take less than FLOOR_US, since these
  * come from the page cache of the system, or if less than STAKE_US can be won.
+ * After fast reads units are not timed for a while, which doubles each time.
+ * The next execution keeps a part of that, unless look-ahead was cheaper
+ * before.
  *
  * In AHEAD, distance is no more than twice the units visited so far (so that a
  * node that is left early has read at most about two for nothing for each one
@@ -81,6 +84,7 @@
 #define FLOOR_UNITS 8			/* fast reads that are enough */
 #define REST_MIN 32
 #define REST_MAX 1024
+#define REST_KEPT 128			/* of a rest, for the next execution */
 #define STAKE_US 2000
 #define CHANGED 2				/* times dearer: what was learnt is outdated */
 #define CHECK_UNITS 8			/* units whose mean says so */
@@ -255,8 +259,10 @@ judge_start_ending(Judge *judge)
 static void
 judge_start_rest(Judge *judge)
 {
-	judge->last_rest = Min(Max(judge->last_rest * 2, REST_MIN), REST_MAX);
-	judge->rest = judge->last_rest;
+	JudgeLearnt *learnt = judge->learnt;
+
+	learnt->last_rest = Min(Max(learnt->last_rest * 2, REST_MIN), REST_MAX);
+	learnt->rest = learnt->last_rest;
 }
 
 /* The median of at most three numbers; of two, their mean. */
@@ -431,6 +437,7 @@ judge_consider(Judge *judge, int reads, double us, int64 wanted,
 	else if (judge_is_worth_while(judge, wanted, cost))
 	{
 		learnt->trial_cost = cost;
+		learnt->last_rest = 0;
 		judge_start_ahead(judge);
 	}
 }
@@ -535,9 +542,13 @@ JudgeReadSeen(Judge *judge, Oid relation, uint32 settings)
 	if (judge->forbidden)
 		return;
 	if (judge->learnt == &judge->own && OidIsValid(relation))
+	{
 		judge->learnt = JudgeRecall(judge->kind, relation, settings);
-	if (judge->rest > 0)
-		judge->rest--;
+		judge->learnt->rest = judge->learnt->verdict == JUDGE_WITH ? 0 :
+			Min(judge->learnt->rest, REST_KEPT);
+	}
+	if (judge->learnt->rest > 0)
+		judge->learnt->rest--;
 	else if (judge->until_check > 0 && judge_is_resting(judge))
 	{
 		judge->until_check--;
@@ -666,6 +677,6 @@ JudgeReason(const Judge *judge)
 {
 	if (judge->learnt->verdict == JUDGE_WITHOUT)
 		return REFUSED_NOT_FASTER;
-	return judge->last_rest > 0 ? REFUSED_FAST_READS :
+	return judge->learnt->last_rest > 0 ? REFUSED_FAST_READS :
 								  REFUSED_NOTHING_TO_WAIT_FOR;
 }

@@ -63,6 +63,8 @@ typedef struct JudgeLearnt
 	int64		interval;		/* units between this question and the next */
 	double		cost_without;	/* µs of a unit; far more is a change */
 	int			evidence;		/* slow units wanted to begin; 0: the least */
+	int			rest;			/* reads until units are timed again */
+	int			last_rest;		/* length of the last rest; 0: there was none */
 
 	/* while the question is open */
 	int			nblocks[2];		/* blocks measured, by JudgeSide */
@@ -92,8 +94,6 @@ typedef struct Judge
 	int			batch;			/* most units whose reads start together */
 	JudgeLearnt *learnt;		/* points to the session's, or to "own" */
 	JudgeLearnt own;
-	int			rest;			/* reads until units are timed again */
-	int			last_rest;		/* length of the last rest; 0: there was none */
 	int			until_check;	/* units until what was learnt is checked */
 	int			cached;			/* units without a read, lately */
 	int			idle_entries;	/* in AHEAD: entries since the last read */

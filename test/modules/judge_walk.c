@@ -465,6 +465,9 @@ settle(const Model *model, int number, int units, int executions)
 		property = "never much dearer than stock";
 	else if (executions == 1 && units >= 20000 && timed > units / 20)
 		property = "the clock is read seldom";
+	else if (executions > 1 && model->latency < 10 &&
+			 timed > units * executions / 10)
+		property = "short executions of fast reads are seldom timed";
 	if (getenv("JUDGE_WALK_PRINTS") != NULL)
 		printf("%-40s without %7.1f with %7.1f judged %7.1f timed %d\n",
 			   model->name, without / units / executions,
