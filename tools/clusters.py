@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from pg_lookahead.server import reap
 from pg_lookahead.server.cluster import Cluster, ClusterError
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.queries import scalar
+from pg_lookahead.server.reap import until as until
 
 _numbers = itertools.count(1)
 
@@ -56,16 +56,3 @@ def wait_for_replay(standby: Cluster, primary: Cluster, seconds: float = SECONDS
     with standby.connect() as conn:
         if not until(lambda: scalar(conn, query, [position]), seconds):
             raise ClusterError(f"the standby did not reach {position} in {seconds:g} s")
-
-
-def until(condition: Callable[[], object], seconds: float = SECONDS) -> bool:
-    """Wait until a condition holds.
-
-    seconds: to wait at most
-    Returns whether the condition holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True

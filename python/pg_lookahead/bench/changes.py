@@ -14,6 +14,7 @@ from ..measure.meter import Sample
 from ..server.catalogs import Connection
 from ..server.cluster import Cluster
 from ..server.queries import run, scalar
+from ..server.reap import until
 from .cells import SCHEMA, ApplyCell
 from .subjects import Context, Counters, Refused, Subject
 
@@ -120,11 +121,8 @@ class Apply(Subject):
         self._await("SELECT count(*) = 0 FROM pg_stat_subscription WHERE pid IS NOT NULL")
 
     def _await(self, query: str) -> None:
-        deadline = time.monotonic() + _PATIENCE
-        while not scalar(self.conn, query):
-            if time.monotonic() > deadline:
-                raise Refused(f"not true after {_PATIENCE:.0f} s: {query}")
-            time.sleep(0.01)
+        if not until(lambda: scalar(self.conn, query), _PATIENCE):
+            raise Refused(f"not true after {_PATIENCE:.0f} s: {query}")
 
     def _remove(self) -> None:
         self._lock.rollback()

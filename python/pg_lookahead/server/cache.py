@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable
 from itertools import count, takewhile
 from pathlib import Path
@@ -13,9 +12,9 @@ import psycopg
 
 from . import catalogs
 from .installation import ClusterError
+from .reap import until
 
 _PATIENCE = 30.0
-_POLL_SECONDS = 0.01
 
 whole_system = True
 """Whether ``drop_from_page_cache`` may empty the page cache of the whole system.  Tests do not."""
@@ -52,15 +51,14 @@ def evict(conn: psycopg.Connection[Any], *relations: str | int) -> None:
     extension = catalogs.require(conn, "pg_buffercache", *needed)
     query = eviction(conn.info.server_version, extension.place)
     oids = [catalogs.oid_of(conn, relation) for relation in relations]
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        ((skipped,),) = catalogs.ask(conn, query, [oids], of=extension)
-        if not skipped:
-            return
-        if time.monotonic() > deadline:
-            names = ", ".join(map(str, relations))
-            raise ClusterError(f"{skipped} buffers of {names} are in use and cannot be evicted")
-        time.sleep(_POLL_SECONDS)
+
+    def skipped() -> int:
+        ((count,),) = catalogs.ask(conn, query, [oids], of=extension)
+        return int(count or 0)
+
+    if not until(lambda: not skipped(), _PATIENCE) and (count := skipped()):
+        names = ", ".join(map(str, relations))
+        raise ClusterError(f"{count} buffers of {names} are in use and cannot be evicted")
 
 
 def chill(

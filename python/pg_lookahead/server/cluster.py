@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -44,7 +43,6 @@ _DEFAULTS: dict[str, object] = {
 }
 _START_SECONDS = 120.0
 _STOP_SECONDS = 120.0
-_POLL_SECONDS = 0.01
 _STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 _CONF = "pg_lookahead.conf"
 
@@ -229,17 +227,13 @@ class Cluster:
                 file.write(include)
 
     def _wait_until_ready(self) -> None:
-        process = self._process
-        assert process is not None
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._accepts(process.pid):
-            if process.poll() is not None:
-                self._process = None
-                raise ClusterError(f"the server {self._name!r} did not start", hint=self._end_of_log())
-            if time.monotonic() > deadline:
-                message = f"the server {self._name!r} was not ready in {_START_SECONDS:.0f} s"
-                raise ClusterError(message, hint=self._end_of_log())
-            time.sleep(_POLL_SECONDS)
+        in_time = reap.until(lambda: not self.running or self._accepts(self.pid), _START_SECONDS)
+        if not self.running:
+            self._process = None
+            raise ClusterError(f"the server {self._name!r} did not start", hint=self._end_of_log())
+        if not in_time:
+            message = f"the server {self._name!r} was not ready in {_START_SECONDS:.0f} s"
+            raise ClusterError(message, hint=self._end_of_log())
 
     def _accepts(self, pid: int) -> bool:
         """Tell whether the postmaster's lock file says that it is ready: as pg_ctl does, read its line 8."""

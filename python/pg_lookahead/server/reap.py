@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ALSO = "also"
@@ -61,14 +62,19 @@ def send(pids: list[int], number: signal.Signals) -> None:
             pass
 
 
-def wait_until_empty(directory: Path, seconds: float) -> bool:
-    """Wait until no process is left in ``directory``; false if some are after ``seconds``."""
+def until(condition: Callable[[], object], seconds: float = 120.0) -> bool:
+    """Wait until a condition holds, ``seconds`` at most; return whether it holds."""
     deadline = time.monotonic() + seconds
-    while processes_in(directory):
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.01)
     return True
+
+
+def wait_until_empty(directory: Path, seconds: float) -> bool:
+    """Wait until no process is left in ``directory``; false if some are after ``seconds``."""
+    return until(lambda: not processes_in(directory), seconds)
 
 
 def end_processes(directory: Path) -> None:
