@@ -32,11 +32,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
+from psycopg.rows import kwargs_row
 
 from .installation import ClusterError
 from .queries import Query, marked
@@ -209,11 +211,5 @@ def oid_of(conn: Connection, relation: str | int) -> int:
 
 
 def _found(conn: Connection, name: str) -> Extension | None:
-    cursor = conn.execute(marked(question(name)).encode())
-    row = cursor.fetchone()
-    if row is None:
-        return None
-    version, schema, strangers, members, view = row
-    return Extension(
-        name=name, version=version, schema=schema, strangers=strangers, members=members, view=view
-    )
+    with conn.cursor(row_factory=kwargs_row(partial(Extension, name=name))) as cursor:
+        return cursor.execute(marked(question(name)).encode()).fetchone()

@@ -254,11 +254,9 @@ def replay(
             )
             for one in measured:
                 done.append(one)
-    except BaseException:  # Ctrl-C, or an error of fio
+    finally:  # also after Ctrl-C, or an error of fio
         if done:
             _tell_replayed(opened, file, chosen, done, as_json)
-        raise
-    _tell_replayed(opened, file, chosen, done, as_json)
 
 
 def _tell_replayed(opened: Trace, file: Path, model: Model, done: Sequence[Replayed], as_json: bool) -> None:
