@@ -362,11 +362,9 @@ inner_keys_is_current(void *context, Buffer buffer, ItemPointer row)
 static void
 inner_keys_begin_tests(InnerKeys *inner, PlanState *scan, Relation heap)
 {
-	inner->unique = inner_keys_are_unique(inner, scan);
-	if (inner->unique)
+	if (inner_keys_are_unique(inner, scan))
 	{
-		LookupBound(inner->lookup, Min(inner->place->most_blocks, 1));
-		LookupTestRows(inner->lookup, inner_keys_is_current, inner);
+		LookupTestRows(inner->lookup, inner_keys_is_current, inner, true);
 		return;
 	}
 	if (!inner_keys_may_filter(inner, scan))
@@ -375,7 +373,7 @@ inner_keys_begin_tests(InnerKeys *inner, PlanState *scan, Relation heap)
 	inner->tested = MakeSingleTupleTableSlot(
 		CreateTupleDescCopyConstr(RelationGetDescr(heap)),
 		&TTSOpsBufferHeapTuple);
-	LookupTestRows(inner->lookup, inner_keys_pass, inner);
+	LookupTestRows(inner->lookup, inner_keys_pass, inner, false);
 }
 
 InnerKeys *

@@ -587,9 +587,7 @@ inner_side_make(InnerSide *side, InnerScan *scan)
 	if (scan->keys == NULL)
 		return refusal;
 	scan->lookup = scan->keys->lookup;
-	if (scan->keys->unique)
-		scan->place.most_blocks = Min(scan->place.most_blocks, 1);
-	scan->tests = scan->keys->filter != NULL || scan->keys->unique;
+	scan->tests = scan->keys->filter != NULL;
 	scan->fixed = scan->tests && scan->keys->may_fail;
 	if (scan->first != NULL)
 	{

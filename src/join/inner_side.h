@@ -206,10 +206,7 @@ typedef struct InnerKeys
 	bool		computes;		/* a key or a condition, of a row's values */
 	List	   *conditions;		/* ExprStates: without them no scan is begun */
 
-	/* the rows that a key leads to are tested: is it the current version? */
-	bool		unique;			/* and no more than one row can be found */
-
-	/* or by the scan's filter */
+	/* the rows that a key leads to are tested by the scan's filter */
 	ExprState  *filter;			/* NULL: they are not */
 	bool		may_fail;		/* the filter may: no more rows are tested than
 								 * are certainly asked for */

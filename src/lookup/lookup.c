@@ -62,6 +62,7 @@ struct Lookup
 	LookupShared *shared;
 	LookupRowTest test;			/* NULL: rows are not tested */
 	void	   *test_context;
+	bool		one_passes;
 
 	/* of the keys that are known */
 	LookupPages index;
@@ -140,11 +141,13 @@ LookupBound(Lookup *lookup, int most_blocks)
 }
 
 void
-LookupTestRows(Lookup *lookup, LookupRowTest test, void *context)
+LookupTestRows(Lookup *lookup, LookupRowTest test, void *context,
+			   bool one_passes)
 {
 	lookup->way->rows = palloc_array(ItemPointerData, INDEX_LOOKUP_ROWS);
 	lookup->test = test;
 	lookup->test_context = context;
+	lookup->one_passes = one_passes;
 }
 
 /* Are the rows of keys tested? */
@@ -423,7 +426,7 @@ lookup_end_way(Lookup *lookup, LookupKey *key, const BlockNumber *blocks,
 	if (lookup->most_blocks > LOOKUP_MAX_BLOCKS &&
 		n >= Min(lookup->most_blocks, lookup->shared->max_reads))
 		n = 0;
-	if (!lookup_tests(lookup) || n <= 0 || way->nrows <= lookup->most_blocks)
+	if (!lookup_tests(lookup) || n <= 0 || way->nrows == 1)
 	{
 		lookup_want_blocks(lookup, key, blocks, n);
 		return;
@@ -454,7 +457,7 @@ lookup_test_page(Lookup *lookup, LookupKey *key, Buffer buffer)
 			rows->passed++ == 0)
 			rows->first = rows->next;
 		rows->next++;
-		if (rows->passed >= lookup->most_blocks)
+		if (rows->passed >= (lookup->one_passes ? 1 : lookup->most_blocks))
 		{
 			lookup_end_rows(key);
 			return;

@@ -124,9 +124,11 @@ typedef bool (*LookupRowTest) (void *context, Buffer buffer, ItemPointer row);
 
 /*
  * From now on, the heap pages of a key are read one after the other, and their
- * rows are tested, until as many have passed as can be asked for.
+ * rows are tested, until as many have passed as can be asked for; or one, if
+ * one_passes: no other row can.
  */
-extern void LookupTestRows(Lookup *lookup, LookupRowTest test, void *context);
+extern void LookupTestRows(Lookup *lookup, LookupRowTest test, void *context,
+						   bool one_passes);
 
 /*
  * A key is known from now on.  Its LookupKey stays where it is until
