@@ -17,11 +17,10 @@ from pg_lookahead.server.cluster import Cluster, ClusterError, end_on_signals
 def main(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND ...")],
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE")] = None,
-    pg_config: Annotated[str | None, typer.Option(metavar="PATH")] = None,
 ) -> int:
     """Run a command with the variables of a throw-away server; its exit status is the command's."""
     try:
-        with Cluster(pg_config=pg_config, settings=assignments("--set", settings or [])) as cluster:
+        with Cluster(settings=assignments("--set", settings or [])) as cluster:
             return subprocess.run(command, env=cluster.environment()).returncode
     except ClusterError as error:
         print(f"pg_lookahead: {error}", file=sys.stderr)

@@ -532,9 +532,10 @@ def test_runner_gives_a_server_and_the_status() -> None:
     assert (done.returncode, done.stdout.strip()) == (7, "9MB"), done.stderr
 
 
-def test_runner_bad_input_is_one_line() -> None:
-    for arguments in (["--set", "work_mem", "--", "true"], ["--pg-config", "/no/pg_config", "--", "true"]):
+def test_runner_bad_input_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_under("--", "/no/such/command").returncode == 127
+    monkeypatch.setenv("PG_CONFIG", "/no/pg_config")
+    for arguments in (["--set", "work_mem", "--", "true"], ["--", "true"]):
         done = run_under(*arguments)
         assert done.returncode == 2
         assert len(done.stderr.splitlines()) == 1
-    assert run_under("--", "/no/such/command").returncode == 127

@@ -54,10 +54,6 @@ class Model:
                 return
         raise Violation(f"{self.name}: {self._difference(found)}")
 
-    def forget(self, state: State) -> None:
-        """Believe in another state from now on (of sabotage only)."""
-        self._possible = [state]
-
     def _difference(self, found: State) -> str:
         expected = self._possible[-1]
         lost = {key: expected[key] for key in expected if key not in found}

@@ -90,7 +90,7 @@ def break_the_wal(primary: Server, standby: Server) -> None:
 
 def break_a_page(primary: Server, standby: Server) -> None:
     """A page on disk fails its checksum."""
-    _overwrite(_path(primary, "ledger"), 8192 + 5000, b"broken")
+    _overwrite(primary.cluster.data / primary.path_of["ledger"], 8192 + 5000, b"broken")
 
 
 def break_the_standby(primary: Server, standby: Server) -> None:
@@ -137,10 +137,6 @@ def _vacuum(conn: Connection, table: str) -> bool:
     run(conn, f"VACUUM {table}")
     visible = "SELECT relallvisible = relpages FROM pg_class WHERE oid = %s::regclass"
     return bool(value(conn, visible, [table]))
-
-
-def _path(server: Server, relation: str) -> Path:
-    return server.cluster.data / server.path_of[relation]
 
 
 def _overwrite(path: Path, offset: int, data: bytes) -> None:
