@@ -876,7 +876,9 @@ LookupCountEnd(Lookup *lookup, int most)
 	if (!PageReadsInBackground(heap->rel))
 		most = PG_INT32_MAX;	/* whose page it was is not known */
 	advised = Min(heap->advised, most);
-	advised = Min(ReadsSince(heap->rel, &heap->before), advised);
+
+	/* since 19 more hits than look-ups of pages may be counted here */
+	advised = Min(Max(ReadsSince(heap->rel, &heap->before), 0), advised);
 	heap->advised -= advised;
 	owed = left = Min(heap->owed, most - advised);
 	RecountHits(heap->rel, &left, &heap->before);

@@ -190,7 +190,7 @@ RecountReads(Relation rel, int *owed, const CountsBefore *before)
 	int64		reads = ReadsSince(rel, before);
 
 	RecountHits(rel, owed, before);
-	*owed -= Min(reads, *owed);
+	*owed -= Min(Max(reads, 0), *owed);
 }
 
 #endif							/* PG_LOOKAHEAD_UNCOUNT_H */
