@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import trace_figures
 from command_line import refused, tool
 from pg_lookahead.lab.trace import Batches, generate, models, policy, simulate
 from pg_lookahead.lab.trace.disk import Disk
@@ -249,6 +250,24 @@ def test_without_a_model_it_is_an_nvme_and_the_disk_of_2002_has_a_name(trace: Pa
     assert "on nvme" in done.stdout and "()" not in done.stdout
     old = tool("lab", "simulate", trace, "--policy", "issued", "--model", "ultrastar-146z10")
     assert "on ultrastar-146z10" in old.stdout
+
+
+def test_a_trace_is_drawn(trace: Path, tmp_path: Path) -> None:
+    assert trace_figures.main([str(trace), str(tmp_path / "f"), "ultrastar-146z10"]) == 0
+    for name in ("f-access.png", "f-chunks.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_that_cannot_be_drawn_are_one_line(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, said in (
+        ([str(trace), "/no/such/f"], "/no/such/f-access.png"),
+        (["/no/trace", "f"], "/no/trace"),
+    ):
+        assert trace_figures.main(arguments) == 2
+        told = capsys.readouterr().err
+        assert said in told and len(told.splitlines()) == 1
 
 
 def test_a_model_saved_is_a_model_read(trace: Path, tmp_path: Path) -> None:
