@@ -29,9 +29,9 @@ from queries import fetch, fetch_row
 SCALE = int(os.environ.get("PG_LOOKAHEAD_TEST_SCALE", "1"))
 
 
-def entries(text: str) -> list[tuple[str, int, int]]:
-    numbered = sources.lines(io.BytesIO(text.encode()))
-    return [(name.decode(), offset, length) for name, offset, length in sources.strace(numbered)]
+def entries(kind: str, text: str) -> list[tuple[str, int, int]]:
+    parser = sources.PARSERS[kind]
+    return [(n.decode(), o, s) for n, o, s in parser(sources.lines(io.BytesIO(text.encode())))]
 
 
 def rows(path: Path) -> list[tuple[str, int, int]]:
@@ -62,7 +62,7 @@ lseek(7, 0, SEEK_END) = 8192
 
 def test_strace_lines_of_every_form() -> None:
     name = "base/5/16384"
-    assert entries(STRACE) == [
+    assert entries("strace", STRACE) == [
         (name, 81920, 8192),
         ("/data/base/5/16385.1", 0, 8192),
         ("/data/base/5/16385", 16384, 16384),
@@ -102,41 +102,104 @@ def test_strace_of_a_real_program(tmp_path: Path, rng: random.Random) -> None:
     assert [(o, n) for _, o, n in rows(tmp_path / "t")] == wanted
 
 
-BAD_TEXT = [
-    ("garbage\n", "line 1: not a line of strace"),
-    (STRACE + 'pread64(7, "x"..., 8192, -8192) = 8192\n', "line 14: the offset -8192 is negative"),
-    (STRACE + 'pread64(7, "\\0\\0', "line 14: a call without its result"),
-    (STRACE + f'pread64(7, "x"..., 8192, {1 << 60}) = 8192\n', "not believable"),
-    (STRACE + f'pread64(7, "x"..., 8192, {"9" * 5000}) = 8192\n', "is no number"),
-    ("lseek(7, 0, SEEK_END) = 8192\n", "no read in it"),
-    ("", "no read in it"),
-]
+BLKPARSE = """\
+  8,0    3        1     0.000000000   697  Q   R 223490 + 16 [postgres]
+  8,0    3        2     0.000000100   697  D   R 223490 + 16 [postgres]
+  8,0    3        3     0.000000200   697  D  WS 300 + 8 [kjournald]
+  8,0    3        4     0.000000300     0  C   R 223490 + 16 [0]
+  8,0    1        5     0.000000300     0  m   N cfq697 insert_request
+  8,0    1        6     0.000000400   698  P   N [postgres]
+  8,0    1        7     0.000000500   698  D  RA 0 + 256 [postgres]
+CPU0 (8,0):
+ Reads Queued:           2,      132KiB
+"""
 
 
-@pytest.mark.parametrize(("text", "said"), BAD_TEXT)
-def test_malformed_text_is_told(tmp_path: Path, text: str, said: str) -> None:
+def test_blkparse_takes_reads_given_to_the_driver() -> None:
+    assert entries("blkparse", BLKPARSE) == [("8,0", 223490 * 512, 8192), ("8,0", 0, 131072)]
+
+
+IOLOG = """\
+fio version 2 iolog
+/d add
+/d open
+/d read 8192 4096
+/d write 0 8192
+/d wait 100 0
+/d read 0 512
+/d close"""
+
+
+def test_iologs_of_both_versions() -> None:
+    wanted = [("/d", 8192, 4096), ("/d", 0, 512)]
+    assert entries("iolog", IOLOG) == wanted
+    timed = [f"{17 * i} {line}" for i, line in enumerate(IOLOG.splitlines()[1:])]
+    assert entries("iolog", "\n".join(["fio version 3 iolog", *timed])) == wanted
+
+
+def test_an_iolog_that_fio_writes(tmp_path: Path) -> None:
+    command = ["fio", "--name=x", f"--filename={tmp_path}/data", "--size=1m", "--bs=8k", "--rw=randread"]
+    subprocess.run([*command, f"--write_iolog={tmp_path}/log"], capture_output=True, check=True)
+    assert tool("lab", "trace", tmp_path / "t", "--iolog", tmp_path / "log").returncode == 0
+    assert sorted(o for _, o, _ in rows(tmp_path / "t")) == list(range(0, 1 << 20, 8192))
+
+
+BAD_TEXT = {
+    "strace": [
+        ("garbage\n", "line 1: not a line of strace"),
+        (STRACE + 'pread64(7, "x"..., 8192, -8192) = 8192\n', "line 14: the offset -8192 is negative"),
+        (STRACE + 'pread64(7, "\\0\\0', "line 14: a call without its result"),
+        (STRACE + f'pread64(7, "x"..., 8192, {1 << 60}) = 8192\n', "not believable"),
+        (STRACE + f'pread64(7, "x"..., 8192, {"9" * 5000}) = 8192\n', "is no number"),
+        ("lseek(7, 0, SEEK_END) = 8192\n", "no read in it"),
+        ("", "no read in it"),
+    ],
+    "blkparse": [
+        ("garbage\n", "line 1: not a line of blkparse"),
+        (BLKPARSE.replace("0 + 256", "-8 + 256"), "line 7: the offset -4096 is negative"),
+        (BLKPARSE.replace(" 223490 + 16 [postgres]", ""), "line 2: a read without sectors"),
+        (BLKPARSE[:260], "line 4: not a line of blkparse"),
+    ],
+    "iolog": [
+        ("garbage\n", "line 1: not the first line of an iolog"),
+        ("fio version 4 iolog\n", "line 1: not the first line of an iolog"),
+        ("fio version 2 iolog\n/d read 8192\n", "line 2: not a line of an iolog"),
+        ("fio version 3 iolog\n/d read 8192 4096\n", "line 2: not a line of an iolog"),
+        ("fio version 2 iolog\n/d read -1 4096\n", "line 2: the offset -1 is negative"),
+        ("fio version 2 iolog\n/d read x 4096\n", "line 2: offset or length is no number"),
+        ("fio version 2 iolog\n/d read 0 0\n", "line 2: the length is not positive"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"), [(kind, text, said) for kind, bad in BAD_TEXT.items() for text, said in bad]
+)
+def test_malformed_text_is_told(tmp_path: Path, kind: str, text: str, said: str) -> None:
     stream = io.BytesIO(text.encode())
-    with pytest.raises(TraceError) as raised, writing(tmp_path / "t", "strace", "it") as writer:
-        sources.convert(stream, writer)
+    with pytest.raises(TraceError) as raised, writing(tmp_path / "t", kind, "it") as writer:
+        sources.convert(kind, stream, writer)
     assert said in str(raised.value) and "\n" not in str(raised.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_malformed_text_is_one_line(tmp_path: Path) -> None:
-    text, said = BAD_TEXT[0]
-    assert said in refused("lab", "trace", tmp_path / "t", "--strace", "-", stdin=text.encode())
+@pytest.mark.parametrize("kind", BAD_TEXT)
+def test_malformed_text_is_one_line(tmp_path: Path, kind: str) -> None:
+    text, said = BAD_TEXT[kind][0]
+    assert said in refused("lab", "trace", tmp_path / "t", f"--{kind}", "-", stdin=text.encode())
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("kind", "sample"), [("strace", STRACE), ("blkparse", BLKPARSE), ("iolog", IOLOG)])
 @given(data=st.data())
 @settings(max_examples=300)
-def test_no_bytes_crash_the_parser(data: st.DataObject) -> None:
+def test_no_bytes_crash_a_parser(kind: str, sample: str, data: st.DataObject) -> None:
     """Any bytes in place of some of a good text's, or of all."""
-    good = STRACE.encode()
+    good = sample.encode()
     first, last = sorted(data.draw(st.integers(0, len(good))) for _ in range(2))
     text = good[:first] + data.draw(st.binary(max_size=200)) + good[last:]
     try:
-        list(sources.strace(sources.lines(io.BytesIO(text))))
+        list(sources.PARSERS[kind](sources.lines(io.BytesIO(text))))
     except TraceError as error:
         assert "\n" not in str(error)
 
@@ -183,7 +246,7 @@ def test_a_file_that_is_not_there_is_the_one_that_is_named(tmp_path: Path) -> No
     ("arguments", "said"),
     [
         (["--lower", "5"], "--lower is an option of --index"),
-        (["--random", "--only", "x"], "--only is an option of --strace"),
+        (["--random", "--only", "x"], "--only is an option of --strace or --blkparse or --iolog"),
         (["--strace", "-", "--seed", "1"], "--seed is an option of --random"),
         (["--strace", "x", "--random"], "not both"),
     ],

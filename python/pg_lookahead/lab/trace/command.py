@@ -51,20 +51,23 @@ AsJson = Annotated[bool, option("Print JSON.", None, "--json")]
 Text = str | None
 
 
-_SOURCES = {
-    **dict.fromkeys(("dsn", "lower", "upper"), "index"),
-    "only": "strace",
-    **dict.fromkeys(("file_bytes", "reads", "seed"), "random"),
+_OPTIONS = {
+    "index": ("dsn", "lower", "upper"),
+    "strace": ("only",),
+    "blkparse": ("only",),
+    "iolog": ("only",),
+    "random": ("file_bytes", "reads", "seed"),
 }
-"""The source that an option belongs to."""
+"""The options that a source has, by its name."""
 
 
 def _check_options(ctx: typer.Context, source: str) -> None:
     """TraceError if an option was given that the source does not have."""
-    for name, owner in _SOURCES.items():
+    for name in dict.fromkeys(name for names in _OPTIONS.values() for name in names):
         given = ctx.get_parameter_source(name)
-        if given is not None and given.name == "COMMANDLINE" and owner != source:
-            raise TraceError(f"--{name.replace('_', '-')} is an option of --{owner}")
+        if given is not None and given.name == "COMMANDLINE" and name not in _OPTIONS.get(source, ()):
+            sources = " or ".join(f"--{one}" for one, names in _OPTIONS.items() if name in names)
+            raise TraceError(f"--{name.replace('_', '-')} is an option of {sources}")
 
 
 def trace(
@@ -80,6 +83,8 @@ def trace(
     strace: Annotated[
         Text, option("Take the reads from output of strace (- is standard input).", "FILE")
     ] = None,
+    blkparse: Annotated[Text, option("Take the reads from output of blkparse.", "FILE")] = None,
+    iolog: Annotated[Text, option("Take the reads from an iolog of fio, version 2 or 3.", "FILE")] = None,
     only: Annotated[Text, option("Take reads of files whose names contain this.", "TEXT")] = None,
     random: Annotated[bool, option("Make the reads up, drawn evenly over a file.", None, "--random")] = False,
     file_bytes: Annotated[int, option("Length of the file of --random.", min=8192, max=1 << 50)] = 13 << 30,
@@ -88,14 +93,15 @@ def trace(
 ) -> None:
     """Write down which blocks are read, in their order.
 
-    The reads are those of an index or of strace, or made up.  Without any source, the command describes the
-    trace."""
-    given = [name for name, value in {"strace": strace, "index": index, "random": random}.items() if value]
+    The reads are those of an index, of strace, blkparse or fio, or made up.  Without any source, the command
+    describes the trace."""
+    texts = {"strace": strace, "blkparse": blkparse, "iolog": iolog}
+    given = [name for name, value in {**texts, "index": index, "random": random}.items() if value]
     if len(given) > 1:
         raise TraceError(f"one source at a time, not both --{given[0]} and --{given[1]}")
     _check_options(ctx, given[0] if given else "")
     if given:
-        files.check_writable("TRACE", path, Path(strace) if strace else None)
+        files.check_writable("TRACE", path, *(Path(name) for name in texts.values() if name))
     from .format import Trace
 
     if random:
@@ -107,14 +113,14 @@ def trace(
 
         with words.status() as say:
             made = live.trace(path, dsn, index, lower, upper, say)
-    elif strace:
-        made = _from_strace(path, strace, only)
+    elif given:
+        made = _from_text(path, given[0], str(texts[given[0]]), only)
     else:
         made = Trace.open(path)
     _describe(made)
 
 
-def _from_strace(path: Path, name: str, only: str | None) -> Trace:
+def _from_text(path: Path, kind: str, name: str, only: str | None) -> Trace:
     from .format import Trace, writing
     from .sources import convert
 
@@ -122,11 +128,11 @@ def _from_strace(path: Path, name: str, only: str | None) -> Trace:
     try:
         with (  # the source first, so that it is not named as what cannot be written
             nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as stream,
-            writing(path, "strace", f"strace {shown}") as writer,
+            writing(path, kind, f"{kind} {shown}") as writer,
         ):
-            convert(stream, writer, only)
+            convert(kind, stream, writer, only)
     except TraceError as error:
-        raise TraceError(f"{shown}: {str(error).removeprefix(f'strace {shown}: ')}") from None
+        raise TraceError(f"{shown}: {str(error).removeprefix(f'{kind} {shown}: ')}") from None
     return Trace.open(path)
 
 

@@ -1,7 +1,8 @@
-"""Traces from the output of strace.
+"""Traces from text: what strace, blkparse and fio say about reads.
 
-A line that such a file cannot have is an error that names it, so a file of another kind is refused at its
-first line and never read to its end.
+Each parser takes numbered lines and yields (file name, offset, length) in bytes, in the order
+of issue.  A line that such a file cannot have is an error that names it, so a file of another
+kind is refused at its first line and never read to its end.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ Lines: TypeAlias = Iterator[tuple[int, bytes]]
 Entry: TypeAlias = tuple[bytes, int, int]
 
 LONGEST_LINE = 1 << 20
+SECTOR = 512
 SEGMENT = 1 << 30
 """Bytes of a file of a relation before the next, with PostgreSQL's default build."""
 _LONGEST_READ = 1 << 30
@@ -63,8 +65,7 @@ _STRACE = re.compile(_PREFIX + rb"(?:\w+\(|<\.\.\. \w+ resumed>|\+\+\+ |--- )|st
 
 
 def strace(numbered: Lines) -> Iterator[Entry]:
-    """Yield reads by pread64, preadv and preadv2 in the output of strace (-f, -y, -t.. or -r, or none): file,
-    offset and length in bytes, in the order of issue.
+    """Reads by pread64, preadv and preadv2 in the output of strace (-f, -y, -t.. or -r, or none).
 
     The file is the path that -y shows, or that the descriptor was opened by, or "fd N".  The
     length is what was returned: reads at the end of a file and failed ones are none.  A call
@@ -106,10 +107,65 @@ def _name(opened: dict[bytes, bytes], fd: bytes, path: bytes | None) -> bytes:
     return path if path is not None else opened.get(fd, b"fd " + fd)
 
 
-def _entry(number: int, line: bytes, name: bytes, offset: bytes, length: bytes) -> Entry:
-    """Return a read of a line, whose offset and length are texts."""
+_EVENT = re.compile(
+    rb"\s*(\d+,\d+)\s+\d+\s+\d+\s+\d+\.\d+\s+\d+\s+([A-Z]+|m)\s+(\S+)(?: (-?\d+) \+ (-?\d+)|\s|$)"
+)
+_SUMMARY = re.compile(rb"(?:CPU\s?\d+ |Total |Throughput )")
+
+
+def blkparse(numbered: Lines) -> Iterator[Entry]:
+    """Reads in the default output of blkparse: the lines with the action D (given to the
+    driver) and R among their kinds.  The file is the device, "8,0".  Ends where the summary begins."""
+    for number, line in numbered:
+        found = _EVENT.match(line)
+        if not found:
+            if _SUMMARY.match(line) and number > 1:
+                return
+            if line.strip():
+                raise _bad(number, line, "not a line of blkparse")
+            continue
+        if found[2] == b"D" and b"R" in found[3]:
+            if found[4] is None:
+                raise _bad(number, line, "a read without sectors")
+            entry = _entry(number, line, found[1], found[4], found[5], SECTOR)
+            if entry[2] > 0:
+                yield entry
+
+
+_HEADER = re.compile(rb"fio version (\d+) iolog$")
+_FILE_ACTIONS = (b"add", b"open", b"close")
+_IO_ACTIONS = (b"read", b"write", b"trim", b"sync", b"datasync", b"wait")
+
+
+def iolog(numbered: Lines) -> Iterator[Entry]:
+    """Reads in fio's iolog, version 2 or 3 (which puts a time before each line)."""
+    header = next(numbered, (1, b""))
+    found = _HEADER.match(header[1])
+    if not found or found[1] not in (b"2", b"3"):
+        raise _bad(1, header[1], "not the first line of an iolog of version 2 or 3")
+    skip = 1 if found[1] == b"3" else 0
+    for number, line in numbered:
+        words = line.split()
+        if not words:
+            continue
+        good = len(words) >= 2 + skip and (not skip or words[0].isdigit())
+        action = words[1 + skip] if good else b""
+        if action in _FILE_ACTIONS and len(words) == 2 + skip:
+            continue
+        if action not in _IO_ACTIONS or (len(words) != 4 + skip and action != b"wait"):
+            raise _bad(number, line, "not a line of an iolog")
+        if action != b"read":
+            continue
+        entry = _entry(number, line, words[skip], words[2 + skip], words[3 + skip])
+        if entry[2] <= 0:
+            raise _bad(number, line, "the length is not positive")
+        yield entry
+
+
+def _entry(number: int, line: bytes, name: bytes, offset: bytes, length: bytes, unit: int = 1) -> Entry:
+    """Return a read of a line, whose offset and length are texts; unit: bytes in which they count."""
     try:
-        start, size = int(offset), int(length)
+        start, size = int(offset) * unit, int(length) * unit
     except ValueError:  # also of a number with thousands of digits
         raise _bad(number, line, "offset or length is no number") from None
     if start < 0:
@@ -119,12 +175,14 @@ def _entry(number: int, line: bytes, name: bytes, offset: bytes, length: bytes) 
     return name, start, size
 
 
+PARSERS = {"strace": strace, "blkparse": blkparse, "iolog": iolog}
 _PART = re.compile(rb"(.*/\d+)\.(\d+)$")
 
 
-def convert(stream: BinaryIO, writer: Writer, only: str | None = None) -> None:
+def convert(kind: str, stream: BinaryIO, writer: Writer, only: str | None = None) -> None:
     """Write the reads that ``stream`` tells of; segments of a relation become one file.
 
+    kind: a key of PARSERS
     only: files whose name contains this, and no others"""
     wanted = (only or "").encode()
     files: list[int] = []
@@ -139,11 +197,11 @@ def convert(stream: BinaryIO, writer: Writer, only: str | None = None) -> None:
     @functools.cache
     def place(name: bytes) -> tuple[int, int]:
         """Return the number of the file in the trace, and where in that file the one of this name begins."""
-        part = _PART.match(name)
+        part = _PART.match(name) if kind == "strace" else None
         base, skipped = (part[1], int(part[2]) * SEGMENT) if part else (name, 0)
         return writer.file(base.decode(errors="replace")), skipped
 
-    for name, offset, length in strace(lines(stream)):
+    for name, offset, length in PARSERS[kind](lines(stream)):
         if wanted not in name:
             continue
         file, skipped = place(name)
