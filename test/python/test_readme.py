@@ -199,7 +199,7 @@ def expected_seconds(chosen: options.Options, server: Server, cell: Cell) -> flo
     return max(seconds, waiting) + 1.0 + 0.8 * server.rows / 1e6
 
 
-def test_all_runs_together_take_twenty_five_minutes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_all_runs_together_take_thirty_five_minutes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where nothing else is at work."""
     seconds = 0.0
     for name in figures.RUNS:
@@ -213,7 +213,7 @@ def test_all_runs_together_take_twenty_five_minutes(monkeypatch: pytest.MonkeyPa
             for cell in cells
             if cell.cache in caches and not (cell.cache == "os" and server.io == "direct")
         )
-    assert seconds / 60 <= 25
+    assert seconds / 60 <= 35
 
 
 _TOOL = """#!/bin/sh
