@@ -57,8 +57,8 @@ _PAGES = "index_only_all,bitmap_index_scan"
 _JOINS = "join_unique,join_many,join_heap_order"
 _SUBPLANS = "lateral_latest,lateral_json,exists_filter,scalar_subquery"
 _WRITES = (
-    "copy_uuid,copy_five_indexes,insert_select_uuid,insert_one_five_indexes,upsert_uuid,update_nonhot,"
-    "merge_uuid,fk_insert,fk_cascade_delete,toast_index,toast_dump"
+    "copy_uuid,copy_five_indexes,insert_select_uuid,insert_one_five_indexes,upsert_uuid,merge_uuid,"
+    "fk_insert,fk_cascade_delete,toast_index,toast_dump"
 )
 _SCANS = f"index_scan_random,index_scan_range,index_only_scan,{_PAGES}"
 
@@ -100,8 +100,9 @@ RUNS: dict[str, tuple[str, str]] = {
         f"index_scan_random,{_PAGES},join_unique,join_heap_order,{_DIAGNOSTICS}",
         "--cache cold --rows 200000 --io direct --latency 0.1,1 --precision 6 --seconds 1",
     ),
-    "writes": (_WRITES, f"{_WRITTEN} --io direct --latency 0.5"),
+    "writes": (f"{_WRITES},update_nonhot", f"{_WRITTEN} --io direct --latency 0.5"),
     "writes_storage": (_WRITES, f"{_WRITTEN} --io buffered,direct --latency 0,0.5,1"),
+    "updates_storage": ("update_nonhot", f"{_WRITTEN} --io buffered,direct --latency 0,0.5,1"),
     "forms": (
         f"{_SUBPLANS},chain_one_row,join_key_order,join_semi_key_order,join_chain_many,update_from",
         f"{_PLACES} --rows 100000 --seconds 5",
