@@ -876,9 +876,7 @@ LookupCountEnd(Lookup *lookup, int most)
 	if (!PageReadsInBackground(heap->rel))
 		most = PG_INT32_MAX;	/* whose page it was is not known */
 	advised = Min(heap->advised, most);
-
-	/* since 19 more hits than look-ups of pages may be counted here */
-	advised = Min(Max(ReadsSince(heap->rel, &heap->before), 0), advised);
+	advised = Min(ReadsSince(heap->rel, &heap->before), advised);
 	heap->advised -= advised;
 	owed = left = Min(heap->owed, most - advised);
 	RecountHits(heap->rel, &left, &heap->before);

@@ -127,14 +127,24 @@ HitsSince(Relation rel, const CountsBefore *before)
 	return *UsageHits(rel) - before->hits;
 }
 
-/* The reads that have been counted since then; see HitsSince(). */
+/*
+ * The look-ups of pages that were no hits; negative if more hits than look-ups
+ * were counted, as 19 may do.
+ */
 static inline int64
-ReadsSince(Relation rel, const CountsBefore *before)
+MissesSince(Relation rel, const CountsBefore *before)
 {
 	if (pgstat_should_count_relation(rel))
 		return LOOKAHEAD_COUNT(rel, blocks_fetched) - before->blocks_fetched -
 			HitsSince(rel, before);
 	return *UsageReads(rel) - before->reads;
+}
+
+/* The reads that have been counted since then; see HitsSince(). */
+static inline int64
+ReadsSince(Relation rel, const CountsBefore *before)
+{
+	return Max(MissesSince(rel, before), 0);
 }
 
 /*
@@ -146,12 +156,12 @@ static inline int
 UncountSince(Relation rel, const CountsBefore *before)
 {
 	int64		hits = HitsSince(rel, before);
-	int64		reads = ReadsSince(rel, before);
+	int64		misses = MissesSince(rel, before);
 
-	CountsAdd(rel, -hits, -reads);
+	CountsAdd(rel, -hits, -misses);
 	if (pgstat_should_count_relation(rel))
 		LOOKAHEAD_COUNT(rel, numscans) = before->numscans;
-	return (int) reads;
+	return (int) Max(misses, 0);
 }
 
 /*
@@ -190,7 +200,7 @@ RecountReads(Relation rel, int *owed, const CountsBefore *before)
 	int64		reads = ReadsSince(rel, before);
 
 	RecountHits(rel, owed, before);
-	*owed -= Min(Max(reads, 0), *owed);
+	*owed -= Min(reads, *owed);
 }
 
 #endif							/* PG_LOOKAHEAD_UNCOUNT_H */
