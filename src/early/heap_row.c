@@ -40,20 +40,24 @@ heap_row_may_be_visible(const HeapTupleHeaderData *tuple)
 		HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask);
 }
 
+/* Has no transaction deleted or updated a tuple, as its hint bits tell? */
+static inline bool
+heap_row_is_unmarked(const HeapTupleHeaderData *tuple)
+{
+	return (tuple->t_infomask & HEAP_XMAX_INVALID) != 0 ||
+		HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask);
+}
+
 bool
 HeapRowIsLive(const HeapTupleHeaderData *tuple)
 {
-	return HeapTupleHeaderXminCommitted(tuple) &&
-		((tuple->t_infomask & HEAP_XMAX_INVALID) != 0 ||
-		 HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask));
+	return HeapTupleHeaderXminCommitted(tuple) && heap_row_is_unmarked(tuple);
 }
 
 bool
 HeapRowIsOutdated(const HeapTupleHeaderData *tuple)
 {
-	return (tuple->t_infomask & HEAP_XMAX_INVALID) == 0 &&
-		!HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask) &&
-		!HeapTupleHeaderIsHotUpdated(tuple);
+	return !heap_row_is_unmarked(tuple) && !HeapTupleHeaderIsHotUpdated(tuple);
 }
 
 /* Is this the tuple that is looked for? */

@@ -242,15 +242,14 @@ inner_keys_plain_columns(InnerKeys *inner, const Scan *plan)
 		InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber;
 }
 
-/* Does a key lead to one row at most? */
-static bool
-inner_keys_are_unique(const InnerKeys *inner, const PlanState *scan)
+/* The btree of an index scan that visits the heap for each row; else NULL. */
+static Relation
+inner_keys_btree(const PlanState *scan)
 {
 	Relation	index = IsA(scan, IndexScanState) ?
 		((const IndexScanState *) scan)->iss_RelationDesc : NULL;
 
-	return index != NULL && index->rd_rel->relam == BTREE_AM_OID &&
-		BTreeKeysAreUnique(index, inner->keys, inner->nkeys);
+	return index != NULL && index->rd_rel->relam == BTREE_AM_OID ? index : NULL;
 }
 
 /*
@@ -266,10 +265,8 @@ inner_keys_may_filter(InnerKeys *inner, PlanState *scan)
 	Node	   *filter = (Node *) scan->plan->qual;
 	ListCell   *lc;
 
-	if (!IsA(scan, IndexScanState) || filter == NULL ||
-		((IndexScanState *) scan)->iss_RelationDesc->rd_rel->relam !=
-		BTREE_AM_OID ||
-		place->most_blocks == 0 || place->most_blocks >= LOOKUP_MAX_BLOCKS ||
+	if (filter == NULL || place->most_blocks == 0 ||
+		place->most_blocks >= LOOKUP_MAX_BLOCKS ||
 		!IsMVCCSnapshot(scan->state->es_snapshot) ||
 		!inner_keys_plain_columns(inner, (Scan *) scan->plan) ||
 		!HarmlessExpression(filter, inner->shared->settings_stay, false,
@@ -358,11 +355,15 @@ inner_keys_is_current(void *context, Buffer buffer, ItemPointer row)
 	return is_current;
 }
 
-/* Have rows tested by the scan's filter, if that may be done early. */
+/* Have rows tested: those of a unique key, or by the filter if it may be. */
 static void
 inner_keys_begin_tests(InnerKeys *inner, PlanState *scan, Relation heap)
 {
-	if (inner_keys_are_unique(inner, scan))
+	Relation	btree = inner_keys_btree(scan);
+
+	if (btree == NULL)
+		return;
+	if (BTreeKeysAreUnique(btree, inner->keys, inner->nkeys))
 	{
 		LookupTestRows(inner->lookup, inner_keys_is_current, inner, true);
 		return;
