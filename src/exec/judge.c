@@ -72,7 +72,8 @@
  * node that is left early has read at most about two for nothing for each one
  * used), and no more than TRIAL_DISTANCE while a block is measured.  In the
  * first block it still grows, so that more units are started than are visited,
- * and it may look too dear; the later ones begin with all of it.
+ * and the cost of a visited unit may be overstated; the later blocks begin with
+ * the whole distance.
  *
  *-------------------------------------------------------------------------
  */

@@ -72,7 +72,7 @@ typedef struct InnerScan
 	ExecProcNodeMtd fetch;		/* its own ExecProcNode; NULL: not replaced */
 	bool		looks_up;		/* a key has been looked up */
 	bool		tests;			/* rows that keys lead to are tested */
-	bool		fixed;			/* no more of them than at first may be */
+	bool		fixed;			/* the bound of "lookup" is not raised */
 	bool		active;			/* it is in the side's "active" */
 	LookupKey  *arrived;		/* key of the row at which the join is */
 
@@ -1025,7 +1025,10 @@ InnerSideHolds(const InnerSide *side)
 	return side->nactive > side->nbehind;
 }
 
-/* What a scan reads for a key at most, if that is not to be the least. */
+/*
+ * Bound the heap blocks that each scan reads for a key: few: to one at most;
+ * else to what its plan lets it need.
+ */
 static void
 inner_side_bound(InnerSide *side, bool few)
 {

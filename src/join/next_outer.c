@@ -267,10 +267,11 @@ outer_note_returned(JoinNode *node)
 
 /*
  * How many more outer rows are likely to be asked for, though that is not
- * certain?  Where it is known how many rows the join is to return at most, as
- * many as it takes if each returns the most that one has returned so far; none,
- * before any has.  Else the estimate of the planner counts, and what has been
- * asked for; none, if the join has been left with rows ahead and begun again.
+ * certain?  Where the rows that the join has yet to return are bounded, their
+ * number is divided by the most rows that it has returned for one outer row so
+ * far; before it has returned any, no outer row is likely.  Else the estimate
+ * of the planner counts, and what has been asked for; no outer row is likely if
+ * the join has been left with rows ahead and begun again.
  */
 static int64
 outer_rows_likely(JoinNode *node)
