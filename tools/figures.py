@@ -104,8 +104,14 @@ RUNS: dict[str, tuple[str, str]] = {
     "writes_storage": (_WRITES, f"{_WRITTEN} --io buffered,direct --latency 0,0.5,1"),
     "updates_storage": ("update_nonhot", f"{_WRITTEN} --io buffered,direct --latency 0,0.5,1"),
     "forms": (
-        f"{_SUBPLANS},chain_one_row,join_key_order,join_semi_key_order,join_chain_many,update_from",
+        f"{_SUBPLANS},join_key_order,join_semi_key_order,join_chain_many,update_from",
         f"{_PLACES} --rows 100000 --seconds 5",
+    ),
+    "chain": ("chain_one_row", f"{_PLACES} --rows 500000 --seconds 10"),
+    "workers": (
+        "lateral_latest,lateral_json,join_unique,index_scan_random",
+        "--cache cold --io direct --latency 0.5 --rows 100000 --rounds 3 --precision 10 --seconds 5"
+        " --set io_method=worker --set io_workers=3,6,12,24,32 --set effective_io_concurrency=64",
     ),
     "heap_order": ("join_heap_order", f"{_PLACES} --rows 1000000 --seconds 3"),
     "apply": (

@@ -49,9 +49,12 @@
  * until the kernel has read a file ahead.
  *
  * Only units that had to be read are counted, but the time of the others is
- * added to theirs, since to pass them costs more with look-ahead.  What was
- * learnt, and blocks that are half measured, stay with the session: executions
- * that are too short for a question share one.
+ * added to theirs, since to pass them costs more with look-ahead.  Outer rows
+ * read much until the caches have filled, and little afterwards, so that the
+ * side whose block comes later would seem to be cheaper.  Of these the cost of
+ * a read is compared (JudgeComparesReads).  What was learnt, and blocks that
+ * are half measured, stay with the session: executions that are too short for
+ * a question share one.
  *
  * Where most units need no read, they tend to follow the order of the pages.
  * Then the kernel reads a file ahead, but only from its second or third page
@@ -200,6 +203,7 @@ static void
 judge_start_block(JudgeLearnt *learnt)
 {
 	learnt->units = learnt->warm_units = 0;
+	learnt->weight = learnt->all_weight = 0;
 	learnt->us = learnt->all_us = learnt->cheapest = 0;
 }
 
@@ -225,7 +229,15 @@ judge_start_trial(Judge *judge)
 	judge->mode = JUDGE_TRIAL;
 	judge->timed = true;
 	judge->cached = judge->tried = judge->passed = judge->slow = 0;
+	judge->tried_weight = 0;
 	judge->tried_us = judge->read_us = judge->clipped_us = judge->cheapest = 0;
+}
+
+/* By what the time of a unit is divided to get its cost. */
+static inline int
+judge_weight(const Judge *judge, int reads)
+{
+	return judge->per_read ? reads : reads > 0;
 }
 
 /* Let the distance grow with the units visited. */
@@ -370,15 +382,17 @@ judge_measure_without(Judge *judge, int reads, double us, int64 wanted)
 	learnt->us += us;
 	if (reads == 0)
 		return;
+	cost = us / judge_weight(judge, reads);
 	learnt->cheapest =
-		learnt->units == 0 ? us : Min(learnt->cheapest, us);
+		learnt->units == 0 ? cost : Min(learnt->cheapest, cost);
 	learnt->units++;
+	learnt->weight += judge_weight(judge, reads);
 	if (learnt->units < numbers[judge->kind].block_without &&
 		(learnt->units < CLEAR_UNITS_WITHOUT ||
 		 !judge_is_clear(learnt->cheapest, with)))
 		return;
 	cost = learnt->us / learnt->units;
-	judge_note_block(judge, JUDGE_WITHOUT, cost);
+	judge_note_block(judge, JUDGE_WITHOUT, learnt->us / learnt->weight);
 	if (judge_is_worth_while(judge, wanted, cost))
 		judge_start_ahead(judge);
 	else
@@ -400,13 +414,15 @@ judge_consider(Judge *judge, int reads, double us, int64 wanted,
 
 	learnt->left -= is_check;
 	learnt->stake_us += us;
-	judge->cheapest = judge->tried == 0 ? us : Min(judge->cheapest, us);
+	cost = us / judge_weight(judge, reads);
+	judge->cheapest = judge->tried == 0 ? cost : Min(judge->cheapest, cost);
 	judge->tried++;
+	judge->tried_weight += judge_weight(judge, reads);
 	judge->tried_us += us;
 	judge->read_us += us;
 	judge->clipped_us += Min(read_us, 4 * FLOOR_US);
 	judge->slow += read_us >= FLOOR_US;
-	cost = judge->tried_us / judge->tried;
+	cost = judge->tried_us / judge->tried_weight;
 	if (judge->force == JUDGE_BELIEVES)
 		judge->slow = judge->tried;
 	else if (judge->clipped_us < FLOOR_US * judge->tried)
@@ -435,7 +451,8 @@ judge_consider(Judge *judge, int reads, double us, int64 wanted,
 	}
 	if (judge_is_resting(judge))
 		judge_start_watching(judge);
-	else if (judge_is_worth_while(judge, wanted, cost))
+	else if (judge_is_worth_while(judge, wanted,
+								  judge->tried_us / judge->tried))
 	{
 		learnt->trial_cost = cost;
 		learnt->last_rest = 0;
@@ -452,9 +469,10 @@ judge_measure_with(Judge *judge, int reads, double us, int held)
 	int			least = Max(numbers[judge->kind].warm_up, judge->batch);
 	int			most = Max(numbers[judge->kind].block_with, 4 * judge->batch);
 	double		without = is_first ?
-		(judge->tried > 0 ? judge->tried_us / judge->tried : 0) :
+		(judge->tried > 0 ? judge->tried_us / judge->tried_weight : 0) :
 		judge_median(learnt->costs[JUDGE_WITHOUT],
 					 learnt->nblocks[JUDGE_WITHOUT]);
+	double		mean_weight;
 	double		cost;
 	int			all;
 
@@ -464,28 +482,34 @@ judge_measure_with(Judge *judge, int reads, double us, int held)
 		return;
 	}
 	learnt->all_us += us;
+	learnt->all_weight += judge_weight(judge, reads);
 	if (learnt->warm_units < least)
 		learnt->warm_units += reads > 0;
 	else
 	{
 		learnt->us += us;
 		learnt->units += reads > 0;
+		learnt->weight += judge_weight(judge, reads);
 	}
 	if (reads == 0)
 		return;
 
-	/* stop a trial that costs much */
+	/* units that are held are taken to weigh as much as others */
 	all = learnt->warm_units + learnt->units;
-	if (without > 0 &&
-		learnt->all_us > without * (CLEAR * (all + LOST_UNITS) + held))
+	mean_weight = (double) learnt->all_weight / all;
+	cost = learnt->all_us / (mean_weight * (all + held));
+
+	/* stop a trial that costs much */
+	if (without > 0 && learnt->all_us >
+		without * mean_weight * (CLEAR * (all + LOST_UNITS) + held))
 	{
-		judge_note_block(judge, JUDGE_WITH, learnt->all_us / (all + held));
+		judge_note_block(judge, JUDGE_WITH, cost);
 		judge_start_ending(judge);
 		return;
 	}
 	if (learnt->units < Min(most, CLEAR_UNITS_WITH + judge->batch))
 		return;
-	cost = Max(learnt->us / learnt->units, learnt->all_us / (all + held));
+	cost = Max(learnt->us / learnt->weight, cost);
 	if (is_first && judge->tried >= EVIDENCE_MIN &&
 		judge_is_clear(judge->cheapest, cost))
 	{
@@ -523,6 +547,12 @@ JudgeRunsToEnd(Judge *judge)
 }
 
 void
+JudgeComparesReads(Judge *judge)
+{
+	judge->per_read = true;
+}
+
+void
 JudgeForbid(Judge *judge)
 {
 	judge->forbidden = true;
@@ -544,7 +574,8 @@ JudgeReadSeen(Judge *judge, Oid relation, uint32 settings)
 		return;
 	if (judge->learnt == &judge->own && OidIsValid(relation))
 	{
-		judge->learnt = JudgeRecall(judge->kind, relation, settings);
+		judge->learnt = JudgeRecall(judge->kind, relation,
+									settings * 2 + judge->per_read);
 		judge->learnt->rest = judge->learnt->verdict == JUDGE_WITH ? 0 :
 			Min(judge->learnt->rest, REST_KEPT);
 	}

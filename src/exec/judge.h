@@ -61,7 +61,7 @@ typedef struct JudgeLearnt
 	JudgeSide	verdict;
 	int64		left;			/* units until the question is asked again */
 	int64		interval;		/* units between this question and the next */
-	double		cost_without;	/* µs of a unit; far more is a change */
+	double		cost_without;	/* far more is a change; see Judge.per_read */
 	int			evidence;		/* slow units wanted to begin; 0: the least */
 	int			rest;			/* reads until units are timed again */
 	int			last_rest;		/* length of the last rest; 0: there was none */
@@ -70,12 +70,14 @@ typedef struct JudgeLearnt
 	int			nblocks[2];		/* blocks measured, by JudgeSide */
 	double		costs[2][JUDGE_ROUNDS];
 	double		stake_us;		/* µs of all units of TRIAL */
-	double		trial_cost;		/* µs of a unit, before it began ahead */
+	double		trial_cost;		/* before it began ahead */
 	int			units;			/* units of the block being measured */
 	int			warm_units;		/* units before these */
+	int64		weight;			/* by what the cost of "units" is divided */
+	int64		all_weight;		/* and that of both */
 	double		us;				/* µs that "units" took */
 	double		all_us;			/* µs that both took */
-	double		cheapest;		/* µs of the cheapest of "units" */
+	double		cheapest;		/* cost of the cheapest of "units" */
 } JudgeLearnt;
 
 /* Only mode, distance, timed and visited are for others to read. */
@@ -90,6 +92,7 @@ typedef struct Judge
 	JudgeForce	force;
 	bool		forbidden;
 	bool		runs_to_end;
+	bool		per_read;		/* costs are µs of a read, else of a unit */
 	int			max_distance;
 	int			batch;			/* most units whose reads start together */
 	JudgeLearnt *learnt;		/* points to the session's, or to "own" */
@@ -102,10 +105,11 @@ typedef struct Judge
 	int			tried;
 	int			passed;			/* those in between, without a read */
 	int			slow;
+	int64		tried_weight;	/* by what the cost of "tried" is divided */
 	double		tried_us;		/* µs of both */
 	double		read_us;		/* µs of "tried" */
 	double		clipped_us;
-	double		cheapest;
+	double		cheapest;		/* cost of the cheapest of "tried" */
 } Judge;
 
 /* Begin in WATCH, or if forced in AHEAD. */
@@ -116,6 +120,13 @@ extern JudgeLearnt *JudgeRecall(JudgeKind kind, Oid relation, uint32 settings);
 
 /* The node is never left early, so that the distance is not to be earned. */
 extern void JudgeRunsToEnd(Judge *judge);
+
+/*
+ * Compare what a read costs, not what a unit does: the units differ in what
+ * they have to read, and JudgeUnit() is always told how much that is.  Said
+ * before the first unit.
+ */
+extern void JudgeComparesReads(Judge *judge);
 
 /* Never look ahead: there is no way to. */
 extern void JudgeForbid(Judge *judge);

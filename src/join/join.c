@@ -131,6 +131,8 @@ join_begin(AheadNode *base)
 	node->relations[1] = facts.index;
 	node->reads = UsageReads(facts.heap);
 	node->reads_seen = *node->reads;
+	if (!node->several && MissesOf(node->relations, 2) >= 0)
+		JudgeComparesReads(&node->judge);
 	join_take_source(node);
 }
 

@@ -548,16 +548,23 @@ outer_count_row(JoinNode *node)
 	Judge	   *judge = &node->judge;
 	int64		reads = *node->reads - node->reads_seen;
 	int64		misses = outer_inner_misses(node);
-	bool		was_read = misses < 0 ? reads > 0 : misses != node->misses_seen;
 	bool		in_trial = judge->mode == JUDGE_TRIAL;
 
+	if (misses >= 0 && node->misses_seen >= 0)
+	{
+		misses -= node->misses_seen;
+		if (judge->per_read)
+			reads = Max(misses, 0);
+		else
+			reads = misses == 0 ? 0 : Max(reads, 1);
+	}
 	if (judge->mode == JUDGE_WATCH)
 		JudgeReadSeen(judge, RelationGetRelid(node->relations[0]),
 					  effective_io_concurrency);
 	else
-		JudgeTimedUnit(judge, was_read ? Max(1, reads) : 0, &node->inside,
+		JudgeTimedUnit(judge, reads, &node->inside,
 					   in_trial ? 0 : RowsAheadSize(node->rows) - node->idle,
-					   in_trial && was_read ? outer_rows_needed(node) : 0,
+					   in_trial && reads > 0 ? outer_rows_needed(node) : 0,
 					   &node->base.query->reads_are_slow);
 	INSTR_TIME_SET_ZERO(node->inside);
 }
