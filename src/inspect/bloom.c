@@ -140,7 +140,7 @@ lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
 
 	nblocks = RelationGetNumberOfBlocks(rel);
 	InspectPages(rel, BLOOM_META_BLOCK + 1, nblocks,
-				 PROFILE_PAGE_BLOOM, bloom_count_page, &stats);
+				 false, PROFILE_PAGE_BLOOM, bloom_count_page, &stats);
 
 	ncolumns = RelationGetNumberOfAttributes(rel);
 	for (int column = 0; column < ncolumns; column++)

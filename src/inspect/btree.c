@@ -126,7 +126,7 @@ btree_describe(Relation rel, FunctionCallInfo fcinfo)
 	btree_read_metapage(rel, &meta);
 
 	InspectPages(rel, BTREE_METAPAGE + 1, RelationGetNumberOfBlocks(rel),
-				 PROFILE_PAGE_BTREE, btree_count_page, sums);
+				 false, PROFILE_PAGE_BTREE, btree_count_page, sums);
 	InspectClose(rel);
 
 	ResultInt32(&row, (int32) meta.btm_version);

@@ -170,7 +170,7 @@ lookahead_pgstathashindex(PG_FUNCTION_ARGS)
 	_hash_relbuf(rel, buffer);
 
 	InspectPages(rel, HASH_METAPAGE + 1, RelationGetNumberOfBlocks(rel),
-				 PROFILE_PAGE_HASH, hash_count_page, &stats);
+				 true, PROFILE_PAGE_HASH, hash_count_page, &stats);
 	InspectClose(rel);
 
 	ResultInt32(&row, stats.version);

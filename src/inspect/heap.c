@@ -113,7 +113,7 @@ void
 TupleStatsHeap(TupleStats *stats, Relation rel)
 {
 	SnapshotData dirty;
-	Sweep		sweep = {.rel = rel};
+	Sweep		sweep = {.rel = rel, .items = true};
 	Buffer		buffer;
 	double		sums[NVALUES] = {0};
 

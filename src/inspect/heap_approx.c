@@ -107,6 +107,7 @@ approx_sweep(ApproxSweep *approx)
 		.rel = approx->rel,
 		.end = approx->stats.nblocks,
 		.skip = approx_skip,
+		.items = true,
 		.arg = approx,
 	};
 	Buffer		buffer;

@@ -85,14 +85,20 @@ typedef void (*InspectPage) (void *arg, Relation index, BlockNumber block,
 
 /*
  * Show the pages first .. nblocks - 1 of an index to a function, in order.
+ *		items		is it to see their line pointers?
  *		function	what this counts as in a profile
  * Inline, so that the compiler can inline "look", too.
  */
 static pg_always_inline void
 InspectPages(Relation index, BlockNumber first, BlockNumber nblocks,
-			 ProfileFunction function, InspectPage look, void *arg)
+			 bool items, ProfileFunction function, InspectPage look, void *arg)
 {
-	Sweep		sweep = {.rel = index, .first = first, .end = nblocks};
+	Sweep		sweep = {
+		.rel = index,
+		.first = first,
+		.end = nblocks,
+		.items = items,
+	};
 	Buffer		buffer;
 
 	SweepBegin(&sweep);

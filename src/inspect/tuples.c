@@ -107,7 +107,7 @@ tuples_sweep_index(TupleStats *stats, Relation rel)
 		UnlockRelationForExtension(rel, ExclusiveLock);
 		if (first >= stats->nblocks)
 			break;
-		InspectPages(rel, first, stats->nblocks, PROFILE_PAGE_INDEX,
+		InspectPages(rel, first, stats->nblocks, true, PROFILE_PAGE_INDEX,
 					 tuples_index_page, stats);
 		first = stats->nblocks;
 	}

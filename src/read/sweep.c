@@ -47,6 +47,10 @@
 #include "read/sweep.h"
 #include "utils/rel.h"
 
+/* Bytes for which the CPU is asked early, and of a line of its caches. */
+#define ITEM_BYTES 512
+#define CACHE_LINE 64
+
 /* Names the relation, and the block if one is being looked at. */
 static void
 sweep_error_context(void *arg)
@@ -259,14 +263,16 @@ sweep_take_upcoming(Sweep *sweep)
 	sweep->nreturned++;
 
 	/*
-	 * Ask the CPU for the header and the special area.  (Not in an inline
-	 * function of its own: gcc takes that for one without effect.)
+	 * Ask the CPU for the header, the special area, and line pointers.  (Not in
+	 * an inline function of its own: gcc takes that for one without effect.)
 	 */
 #ifdef __GNUC__
 	{
 		char	   *page = BufferGetPage(sweep->upcoming);
+		int			wanted = sweep->items ? ITEM_BYTES : CACHE_LINE;
 
-		__builtin_prefetch(page);
+		for (int i = 0; i < wanted; i += CACHE_LINE)
+			__builtin_prefetch(page + i);
 		__builtin_prefetch(page + BLCKSZ - 1);
 	}
 #endif

@@ -103,6 +103,8 @@ typedef struct Sweep
 	SweepLocate locate;			/* NULL: an item's number is its block */
 	void	   *arg;			/* argument of skip or locate */
 
+	bool		items;			/* the line pointers of pages are looked at */
+
 	/*
 	 * For VACUUM and the like: look ahead as far as maintenance_io_concurrency
 	 * allows, and read with this strategy, which outlasts the sweep; NULL: with
