@@ -129,8 +129,16 @@ RUNS: dict[str, tuple[str, str]] = {
         "--cache cold --rows 1000000 --io buffered --precision 6 --seconds 1",
     ),
     "estimate": ("index_estimate", "--rows 3500000 --precision 6 --seconds 2"),
+    "tpch_scale_1": (
+        "tpch",
+        "--suite tpch --rows 6000000 --cache cold --io buffered --latency 0.5 --rounds 1 --seconds 30"
+        f" {_ALIKE}",
+    ),
 }
 """Scenarios, and further options of bench."""
+
+ONLY_BY_NAME = ("workers", "tpch_scale_1")
+"""Runs that take long, and are made if they are named."""
 
 _QUICK = {"--rows": "200000", "--seconds": "1", "--rounds": "1"}
 
@@ -427,7 +435,7 @@ def write_pages() -> None:
 
 
 def main(
-    names: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Which; else all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Which; else most.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="With little data; proves nothing.")] = False,
     pages: Annotated[bool, typer.Option("--pages", help="Measure nothing; write the pages anew.")] = False,
     minutes: Annotated[float, typer.Option(help="After which a run is interrupted.", min=0.1)] = _MINUTES,
@@ -439,7 +447,8 @@ def main(
     if wrong:
         raise typer.BadParameter(f"{', '.join(sorted(wrong))}: the runs are {', '.join(RUNS)}")
     until = time.monotonic() + 60 * minutes
-    done = [measure(name, quick, until) for name in (() if pages else names or RUNS)]
+    usual = [name for name in RUNS if name not in ONLY_BY_NAME]
+    done = [measure(name, quick, until) for name in (() if pages else names or usual)]
     try:
         write_pages()
     except ClusterError as error:
