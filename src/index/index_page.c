@@ -116,3 +116,22 @@ BTreeTupleAt(Relation index, Page page, OffsetNumber offnum, int natts)
 		return NULL;
 	return itup;
 }
+
+bool
+IndexTupleIsSound(Relation index, IndexTuple itup)
+{
+	TupleDesc	tupdesc = RelationGetDescr(index);
+
+	if (!page_attributes_fit(itup, tupdesc, tupdesc->natts))
+		return false;
+	for (int i = 0; i < tupdesc->natts; i++)
+	{
+		bool		isnull;
+		Datum		value = index_getattr(itup, i + 1, tupdesc, &isnull);
+
+		if (!isnull && TupleDescAttr(tupdesc, i)->attlen == -1 &&
+			VARATT_IS_COMPRESSED(DatumGetPointer(value)))
+			return false;
+	}
+	return true;
+}

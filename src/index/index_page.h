@@ -87,6 +87,12 @@ extern IndexTuple BTreeTupleAt(Relation index, Page page, OffsetNumber offnum,
 							   int natts);
 
 /*
+ * Do all values of a leaf tuple, or of the copy that an index-only scan has of
+ * it, lie within it?  And is none compressed, so that reading it cannot fail?
+ */
+extern bool IndexTupleIsSound(Relation index, IndexTuple itup);
+
+/*
  * btree_search.c: the way of a search from the root of a btree down to a leaf
  * page.
  *

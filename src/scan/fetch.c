@@ -23,7 +23,7 @@
 #include "exec/ahead_node.h"
 #include "exec/judge_timing.h"
 #include "executor/instrument.h"
-#include "index/scan_position.h"
+#include "index/index_page.h"
 #include "miscadmin.h"
 #include "read/uncount.h"
 #include "scan/scan.h"
@@ -233,16 +233,24 @@ static bool
 fetch_next_is_sound(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
 	PlanState  *plan_state = node->base.plan_state;
-	ScanPosition at = ScanPositionOf(scan);
-	ItemPointer tid =
-		ScanPositionEntry(&at, direction,
-						  ScanPositionCurrent(&at, direction) + 1);
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+	int			step = ScanDirectionIsForward(direction) ? 1 : -1;
+	BTScanPosItem *next = &so->currPos.items[so->currPos.itemIndex + step];
+	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&next->heapTid);
 
-	return (IsA(plan_state, IndexOnlyScanState) &&
-			fetch_all_visible(
-				node, scan, ItemPointerGetBlockNumberNoCheck(tid),
-				&((IndexOnlyScanState *) plan_state)->ioss_VMBuffer)) ||
-		CachedRowIsSound(scan->heapRelation, tid, node->base.read);
+	if (IsA(plan_state, IndexOnlyScanState))
+	{
+		IndexTuple	itup = (IndexTuple) (so->currTuples + next->tupleOffset);
+
+		if (!IndexTupleIsSound(scan->indexRelation, itup))
+			return false;
+		if (fetch_all_visible(
+				node, scan, block,
+				&((IndexOnlyScanState *) plan_state)->ioss_VMBuffer))
+			return true;
+	}
+	return CachedRowIsSound(scan->heapRelation, &next->heapTid,
+							node->base.read);
 }
 
 /* The ring of the scan's leaf pages, or NULL if it does not follow them. */

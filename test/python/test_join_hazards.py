@@ -18,6 +18,7 @@ import pytest
 
 from clusters import until
 from conftest import MakeCluster
+from corruption import line_pointers
 from differential import Session
 from joins import (
     NESTED_LOOPS,
@@ -37,6 +38,7 @@ from scans import PARALLEL
 from sides import (
     SERVER,
     Connection,
+    change_page,
     damaged,
     damaged_row,
     dead_entries,
@@ -786,6 +788,39 @@ def test_a_damaged_outer_row_that_stock_does_not_reach_is_no_error(
 
     # all values of a whole row are fetched: none is ahead
     same(joins, steps, ahead=None if name == "whole rows" else True)
+
+
+@pytest.mark.parametrize("damage", DAMAGED_TEXT)
+def test_a_damaged_outer_entry_that_stock_does_not_reach_is_no_error(joins: JoinSides, damage: str) -> None:
+    """What an index-only scan would return next stands in its entry, which is near, but cannot be read."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        def change(page: bytearray) -> None:
+            at = line_pointers(page)[LEFT_AT].offset + 12
+            page[at : at + len(DAMAGED_TEXT[damage])] = DAMAGED_TEXT[damage]
+            checksum = side.value(f"SELECT page_checksum('\\x{page.hex()}'::bytea, 1)")
+            struct.pack_into("<H", page, 8, checksum & 0xFFFF)
+
+        side.run(
+            "DROP TABLE IF EXISTS od, oc",
+            "CREATE TABLE od (id int, c text) WITH (autovacuum_enabled = off)",
+            "INSERT INTO od SELECT i, 'c' || lpad(i::text, 16, '0') FROM generate_series(1, 100) AS i",
+            "CREATE TABLE oc AS SELECT id, c, repeat('x', 300) AS pad FROM od",
+            "CREATE INDEX od_id ON od (id) INCLUDE (c)",
+            "CREATE UNIQUE INDEX oc_c ON oc (c)",
+            "VACUUM ANALYZE od, oc",
+        )
+        damaged(side, change_page(1, change), "od_id")
+        side.evict("oc", "oc_c")
+        with side.session("SET pg_lookahead.index_scan = on; SET enable_seqscan = off") as one:
+            query = "SELECT q FROM (SELECT od.id FROM od JOIN oc ON oc.c = od.c WHERE od.id > 0 OFFSET 0) AS q WHERE q.id >= {} LIMIT 1"
+            assert "Index Only Scan using od_id" in str(one.rows("EXPLAIN " + query.format(LEFT_AT)))
+            seen: list[Any] = [one.rows(query.format(LEFT_AT))]
+            if damage in ("compressed", "in a table that does not exist"):
+                seen.append(unnamed(outcome(one.conn, query.format(LEFT_AT + 1))))
+        return seen
+
+    same(joins, steps)
 
 
 @pytest.mark.parametrize("relation", ("w_k", "w"))
