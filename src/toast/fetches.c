@@ -61,7 +61,7 @@ typedef struct Replaced
 } Replaced;
 
 static Replaced replaced[REMEMBERED];
-static dlist_head scans = DLIST_STATIC_INIT(scans);
+static dclist_head scans = DCLIST_STATIC_INIT(scans);
 
 /* The fetch that is going on, and the scan of a table that it is for. */
 static IndexScanDesc search = NULL;
@@ -175,9 +175,9 @@ fetches_node_above(const ToastFetch *fetch)
 	reads_seen = pgBufferUsage.shared_blks_read;
 	if (is_idle)
 		return NULL;
-	dlist_foreach(iter, &scans)
+	dclist_foreach(iter, &scans)
 	{
-		ToastScan  *scan = dlist_container(ToastScan, link, iter.cur);
+		ToastScan  *scan = dclist_container(ToastScan, link, iter.cur);
 
 		CHECK_FOR_INTERRUPTS();
 		if (!fetches_has_returned(scan, fetch))
@@ -195,9 +195,9 @@ fetches_scan_of(const ToastFetch *fetch)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &scans)
+	dclist_foreach(iter, &scans)
 	{
-		ToastScan  *scan = dlist_container(ToastScan, link, iter.cur);
+		ToastScan  *scan = dclist_container(ToastScan, link, iter.cur);
 
 		CHECK_FOR_INTERRUPTS();
 		if (scan->toast_table != RelationGetRelid(fetch->table))
@@ -222,7 +222,7 @@ fetches_begin(IndexScanDesc scan, ToastFetch *fetch)
 	search = scan;
 
 	/* the scan that is found is probably the next one, too */
-	dlist_move_head(&scans, &searching->link);
+	dclist_move_head(&scans, &searching->link);
 }
 
 /* The amrescan function: a search begins. */
@@ -235,7 +235,7 @@ fetches_rescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	btrescan(scan, keys, nkeys, orderbys, norderbys);
 	search = NULL;
 	searching = NULL;
-	if (!dlist_is_empty(&scans) && scan->heapRelation != NULL &&
+	if (!dclist_is_empty(&scans) && scan->heapRelation != NULL &&
 		InterruptHoldoffCount == 0 && CritSectionCount == 0 &&
 		fetches_read_keys(keys, nkeys, &fetch))
 		fetches_begin(scan, &fetch);
@@ -332,9 +332,9 @@ fetches_after_loss(PlanState *plan_state)
 
 	if (plan_state->ExecProcNodeReal == fetches_after_loss)
 		ExecSetExecProcNode(plan_state, scan->fetch);
-	dlist_foreach(iter, &scans)
+	dclist_foreach(iter, &scans)
 	{
-		ToastScan  *other = dlist_container(ToastScan, link, iter.cur);
+		ToastScan  *other = dclist_container(ToastScan, link, iter.cur);
 
 		if (other == scan || !OidIsValid(scan->toast_table))
 			ToastFetchesWatch(other);
@@ -359,9 +359,9 @@ fetches_note_invalidation(Datum arg, Oid relation)
 		}
 	if (!any)
 		return;
-	dlist_foreach(iter, &scans)
+	dclist_foreach(iter, &scans)
 	{
-		ToastScan  *scan = dlist_container(ToastScan, link, iter.cur);
+		ToastScan  *scan = dclist_container(ToastScan, link, iter.cur);
 		PlanState  *plan_state = scan->base.plan_state;
 
 		/* leave it if another function stands in for the node's own */
@@ -375,13 +375,7 @@ fetches_note_invalidation(Datum arg, Oid relation)
 bool
 ToastFetchesHaveRoom(void)
 {
-	dlist_iter	iter;
-	int			n = 0;
-
-	dlist_foreach(iter, &scans)
-		if (++n == MAX_SCANS)
-			return false;
-	return true;
+	return dclist_count(&scans) < MAX_SCANS;
 }
 
 /*
@@ -398,9 +392,9 @@ fetches_remove_failed(ResourceReleasePhase phase, bool is_commit,
 
 	if (is_commit || phase != RESOURCE_RELEASE_BEFORE_LOCKS)
 		return;
-	dlist_foreach_modify(iter, &scans)
+	dclist_foreach_modify(iter, &scans)
 	{
-		ToastScan  *scan = dlist_container(ToastScan, link, iter.cur);
+		ToastScan  *scan = dclist_container(ToastScan, link, iter.cur);
 
 		if (scan->owner == CurrentResourceOwner)
 			ToastFetchesRemove(scan);
@@ -417,7 +411,7 @@ ToastFetchesAdd(ToastScan *scan)
 	registered = true;
 	scan->fetch = scan->base.plan_state->ExecProcNodeReal;
 	scan->owner = CurrentResourceOwner;
-	dlist_push_head(&scans, &scan->link);
+	dclist_push_head(&scans, &scan->link);
 	ToastFetchesWatch(scan);
 }
 
@@ -426,7 +420,7 @@ ToastFetchesRemove(ToastScan *scan)
 {
 	if (dlist_node_is_detached(&scan->link))
 		return;
-	dlist_delete_thoroughly(&scan->link);
+	dclist_delete_from_thoroughly(&scans, &scan->link);
 	if (searching == scan)
 	{
 		search = NULL;
