@@ -210,35 +210,26 @@ fetches_scan_of(const ToastFetch *fetch)
 	return fetches_node_above(fetch);
 }
 
-/* The server begins to fetch a value. */
-static void
-fetches_begin(IndexScanDesc scan, ToastFetch *fetch)
-{
-	fetch->table = scan->heapRelation;
-	fetch->index = scan->indexRelation;
-	searching = fetches_scan_of(fetch);
-	if (searching == NULL)
-		return;
-	search = scan;
-
-	/* the scan that is found is probably the next one, too */
-	dclist_move_head(&scans, &searching->link);
-}
-
 /* The amrescan function: a search begins. */
 static void
 fetches_rescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 			   int norderbys)
 {
-	ToastFetch	fetch;
+	ToastFetch	fetch = {.table = scan->heapRelation,
+						 .index = scan->indexRelation};
 
 	btrescan(scan, keys, nkeys, orderbys, norderbys);
 	search = NULL;
 	searching = NULL;
-	if (!dclist_is_empty(&scans) && scan->heapRelation != NULL &&
-		InterruptHoldoffCount == 0 && CritSectionCount == 0 &&
-		fetches_read_keys(keys, nkeys, &fetch))
-		fetches_begin(scan, &fetch);
+	if (dclist_is_empty(&scans) || scan->heapRelation == NULL ||
+		InterruptHoldoffCount > 0 || CritSectionCount > 0 ||
+		!fetches_read_keys(keys, nkeys, &fetch) ||
+		(searching = fetches_scan_of(&fetch)) == NULL)
+		return;
+	search = scan;
+
+	/* the scan that is found is probably the next one, too */
+	dclist_move_head(&scans, &searching->link);
 }
 
 /* The amgettuple function: the next chunk is wanted. */
@@ -267,20 +258,6 @@ fetches_endscan(IndexScanDesc scan)
 	btendscan(scan);
 }
 
-/* Make an index use our functions, if it is a btree. */
-static void
-fetches_replace_routine(Relation index)
-{
-	static const IndexMembers members = {
-		.amrescan = fetches_rescan,
-		.amgettuple = fetches_gettuple,
-		.amendscan = fetches_endscan,
-	};
-
-	if (index->rd_amhandler == F_BTHANDLER)
-		(void) IndexRoutineAdd(index, &members);
-}
-
 /*
  * Make the index of a TOAST table use our functions.  Neither it nor the table
  * is waited for, if another process has locked it: the query need not come to
@@ -289,6 +266,11 @@ fetches_replace_routine(Relation index)
 void
 ToastFetchesWatch(const ToastScan *scan)
 {
+	static const IndexMembers members = {
+		.amrescan = fetches_rescan,
+		.amgettuple = fetches_gettuple,
+		.amendscan = fetches_endscan,
+	};
 	Oid			toast_table = scan->toast_table;
 	Replaced   *entry = fetches_entry_of(toast_table);
 	Relation	table;
@@ -312,7 +294,8 @@ ToastFetchesWatch(const ToastScan *scan)
 		if (index->rd_index->indisvalid)
 		{
 			entry->index = oid;
-			fetches_replace_routine(index);
+			if (index->rd_amhandler == F_BTHANDLER)
+				(void) IndexRoutineAdd(index, &members);
 		}
 		index_close(index, AccessShareLock);
 	}
