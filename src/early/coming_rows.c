@@ -150,14 +150,6 @@ coming_offset_of(const ComingRows *rows, int row)
 	return rows->nrows < 0 ? row + 1 : rows->offsets[row];
 }
 
-/* The turn of a row of the page that is looked at. */
-static inline uint64
-coming_heap_turn(const ComingRows *rows, HeapScanDesc scan, int row)
-{
-	return coming_place_of(rows, scan, rows->block) << 16 |
-		coming_offset_of(rows, row);
-}
-
 /* Go on after the current row; false if the scan stands on none. */
 static bool
 coming_heap_restart(ComingRows *rows, HeapScanDesc scan)
@@ -323,15 +315,13 @@ coming_visit_page(ComingRows *rows, HeapScanDesc scan, RowVisitor *visitor,
 		nrows = Min(PageGetMaxOffsetNumber(page), MaxHeapTuplesPerPage);
 	while (rows->row + 1 < nrows && more)
 	{
+		OffsetNumber offset = coming_offset_of(rows, ++rows->row);
+		uint64		place = coming_place_of(rows, scan, rows->block);
 		HeapTupleData row;
 
-		rows->row++;
 		ItemPointerSetBlockNumber(&row.t_self, rows->block);
-		if (HeapRowAt(page, coming_offset_of(rows, rows->row), rows->how,
-					  &row))
-			more = visitor->visit(visitor,
-								  coming_heap_turn(rows, scan, rows->row),
-								  &row);
+		if (HeapRowAt(page, offset, rows->how, &row))
+			more = visitor->visit(visitor, place << 16 | offset, &row);
 	}
 	*ended = rows->row + 1 >= nrows;
 	UnlockReleaseBuffer(buffer);

@@ -242,16 +242,6 @@ inner_keys_plain_columns(InnerKeys *inner, const Scan *plan)
 		InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber;
 }
 
-/* The btree of an index scan that visits the heap for each row; else NULL. */
-static Relation
-inner_keys_btree(const PlanState *scan)
-{
-	Relation	index = IsA(scan, IndexScanState) ?
-		((const IndexScanState *) scan)->iss_RelationDesc : NULL;
-
-	return index != NULL && index->rd_rel->relam == BTREE_AM_OID ? index : NULL;
-}
-
 /*
  * May the scan's filter be tried early for the rows that a key leads to?  One
  * that may fail is tried only for rows for which the server tries it, too: as
@@ -359,9 +349,10 @@ inner_keys_is_current(void *context, Buffer buffer, ItemPointer row)
 static void
 inner_keys_begin_tests(InnerKeys *inner, PlanState *scan, Relation heap)
 {
-	Relation	btree = inner_keys_btree(scan);
+	Relation	btree = IsA(scan, IndexScanState) ?
+		((const IndexScanState *) scan)->iss_RelationDesc : NULL;
 
-	if (btree == NULL)
+	if (btree == NULL || btree->rd_rel->relam != BTREE_AM_OID)
 		return;
 	if (BTreeKeysAreUnique(btree, inner->keys, inner->nkeys))
 	{

@@ -700,20 +700,13 @@ InnerSideMisses(const InnerSide *side)
 		MissesOf(side->scans[0]->relations, 2) : side->misses;
 }
 
-/* Is there one scan, which is executed for each row? */
-static inline bool
-inner_side_is_plain(const InnerSide *side)
-{
-	return side->nscans == 1 && side->scans[0]->certain &&
-		side->appends == NIL && side->filter == NULL;
-}
-
 void
 InnerSideBegin(InnerSide *side, InnerParts *parts)
 {
 	parts->n = -1;
 	parts->idle = false;
-	if (!inner_side_is_plain(side))
+	if (side->nscans != 1 || !side->scans[0]->certain ||
+		side->appends != NIL || side->filter != NULL)
 		return;
 	parts->n = 1;
 	parts->parts = &parts->only;
@@ -906,13 +899,6 @@ inner_side_passes(InnerSide *side, TupleTableSlot *slot)
 	return ExecQual(side->filter, econtext);
 }
 
-/* Is a scan executed for most of the rows that select it? */
-static inline bool
-inner_side_is_likely(const InnerScan *scan)
-{
-	return scan->rows > 0 && 2 * scan->runs >= scan->rows;
-}
-
 /*
  * A row selects a scan.  Its key is looked up if it is certain, or likely, that
  * the scan is executed; otherwise, it is learnt whether it is.
@@ -929,7 +915,9 @@ inner_side_select(InnerSide *side, InnerParts *parts, int number, bool certain)
 		return;
 	part->scan = number;
 	parts->n++;
-	if (certain || inner_side_is_likely(scan))
+
+	/* it is executed for most of the rows that select it */
+	if (certain || (scan->rows > 0 && 2 * scan->runs >= scan->rows))
 	{
 		LookupBegin(scan->lookup, &part->key);
 		scan->looks_up = true;

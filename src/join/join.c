@@ -70,14 +70,6 @@ join_foresee(PlanState *node, Refusal *refusal)
 	return true;
 }
 
-/* The nested loop that is the outer child, if it has been taken over. */
-static JoinNode *
-join_below(PlanState *outer)
-{
-	return IsA(outer, NestLoopState) && outer->subPlan == NIL ?
-		(JoinNode *) AheadNodeFind(outer) : NULL;
-}
-
 static bool
 join_serves_subplans(PlanState *plan_state, Refusal *refusal)
 {
@@ -114,7 +106,10 @@ join_take_source(JoinNode *node)
 	if (AheadNodeAddRole(&node->base, node->source, AHEAD_AS_OUTER))
 		node->source->ExecProcNodeReal = JoinNextOuter;
 	if (IsA(top, NestLoopState) && top->subPlan == NIL)
-		ChainLink(node, join_below(node->source));
+		ChainLink(node,
+				  IsA(node->source, NestLoopState) &&
+				  node->source->subPlan == NIL ?
+				  (JoinNode *) AheadNodeFind(node->source) : NULL);
 }
 
 static void

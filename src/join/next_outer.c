@@ -569,14 +569,6 @@ outer_count_row(JoinNode *node)
 	INSTR_TIME_SET_ZERO(node->inside);
 }
 
-/* Remember what the counters are when a row is handed out. */
-static void
-outer_note_counters(JoinNode *node)
-{
-	node->reads_seen = *node->reads;
-	node->misses_seen = outer_inner_misses(node);
-}
-
 /* Return the next row, where the judge has something to see or to do. */
 static pg_noinline TupleTableSlot *
 outer_next_row(JoinNode *node)
@@ -606,7 +598,8 @@ outer_next_row(JoinNode *node)
 		ChainAfterRow(node, slot);
 	if (node->handed_out++ == 0)
 		node->wanted_first = RowsWanted(&node->base);
-	outer_note_counters(node);
+	node->reads_seen = *node->reads;
+	node->misses_seen = outer_inner_misses(node);
 	if (node->chain != NULL && node->chain->judge != NULL)
 		node->reads_seen = -1;	/* the next call is not to be missed */
 	return slot;

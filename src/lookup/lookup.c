@@ -204,14 +204,6 @@ lookup_is_started(Lookup *lookup, LookupPages *pages, BlockNumber block)
 		 !PageReadIsDone(read));
 }
 
-/* May one more page be read into a buffer now? */
-static bool
-lookup_has_buffers(LookupPages *pages)
-{
-	return !PageReadsInBackground(pages->rel) ||
-		PageReadRoom(pages->rel, 1) > 0;
-}
-
 /* Note that pages were read for a key, or that the kernel will read them. */
 static void
 lookup_note_reads(Lookup *lookup, LookupPages *pages, LookupKey *key, int n)
@@ -271,7 +263,8 @@ lookup_start_index_page(Lookup *lookup, LookupKey *key)
 			key->stage = LOOKUP_DONE;
 			return 0;
 		}
-		if (!lookup_has_buffers(pages))
+		if (PageReadsInBackground(pages->rel) &&
+			PageReadRoom(pages->rel, 1) <= 0)
 		{
 			lookup->behind = true;	/* the key asks again */
 			return 0;

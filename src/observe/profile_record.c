@@ -73,14 +73,6 @@ static const char *const settings[] = {
 	"work_mem",
 };
 
-static const char *
-record_process_kind(void)
-{
-	return IsParallelWorker() ? "parallel worker" :
-		MyBackendType == B_BACKEND ? "backend" :
-		GetBackendTypeDesc(MyBackendType);
-}
-
 /* A time in seconds since 1970. */
 static double
 record_unix_time(TimestampTz time)
@@ -95,7 +87,9 @@ record_append_process(StringInfo json)
 	PGPROC	   *leader = MyProc ? MyProc->lockGroupLeader : NULL;
 
 	appendStringInfo(json, "{\"kind\": \"%s\", \"pid\": %d, \"leader_pid\": ",
-					 record_process_kind(), MyProcPid);
+					 IsParallelWorker() ? "parallel worker" :
+					 MyBackendType == B_BACKEND ? "backend" :
+					 GetBackendTypeDesc(MyBackendType), MyProcPid);
 	if (IsParallelWorker() && leader != NULL)
 		appendStringInfo(json, "%d", leader->pid);
 	else

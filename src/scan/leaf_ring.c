@@ -161,14 +161,6 @@ leaf_ring_is_ahead(const LeafRing *ring)
 		 leaf_ring_is_looked_at(ring));
 }
 
-static inline bool
-leaf_ring_is_watching(const LeafRing *ring)
-{
-	return !ring->reader->begun ||
-		(ring->reader->judge.mode == JUDGE_WATCH &&
-		 !leaf_ring_is_looked_at(ring));
-}
-
 /* How many leaf pages are wanted ahead of the last one looked at? */
 static inline int
 leaf_ring_distance(const LeafRing *ring)
@@ -178,13 +170,6 @@ leaf_ring_distance(const LeafRing *ring)
 		reader->judge.distance : LEAST_DISTANCE + 2 * ring->pages;
 
 	return leaf_ring_is_ahead(ring) ? Min(distance, reader->max_leaves) : 0;
-}
-
-/* Is it too early to read ahead? */
-static inline bool
-leaf_ring_is_early(const LeafRing *ring)
-{
-	return !ring->bitmap && ring->pages < PAGES_BEFORE;
 }
 
 /* Begin to read ahead; false if nothing may be read ahead. */
@@ -266,8 +251,10 @@ LeafRingCreate(const AheadNode *base, Relation index, bool bitmap,
 bool
 LeafRingIsActive(const LeafRing *ring)
 {
-	return !leaf_ring_is_watching(ring) || ring->scan < ring->listed ||
-		ring->owed > 0 || ring->owed_next > 0;
+	return (ring->reader->begun &&
+			(ring->reader->judge.mode != JUDGE_WATCH ||
+			 leaf_ring_is_looked_at(ring))) ||
+		ring->scan < ring->listed || ring->owed > 0 || ring->owed_next > 0;
 }
 
 int
@@ -651,7 +638,7 @@ LeafRingFill(LeafRing *ring, IndexScanDesc scan, int64 rows)
 	int			wanted = LeafRingRoom(ring);
 	instr_time	start;
 
-	if (wanted <= 0 || leaf_ring_is_early(ring) ||
+	if (wanted <= 0 || (!ring->bitmap && ring->pages < PAGES_BEFORE) ||
 		!BTScanPosIsValid(((BTScanOpaque) scan->opaque)->currPos))
 		return;
 	if (rows < PG_INT64_MAX)
