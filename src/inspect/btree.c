@@ -75,21 +75,16 @@ btree_add_page(Page page, BlockNumber block, double *values)
 
 	if (PageIsNew(page))
 	{
-		values[NEW]++;
 		values[INTERNAL]++;
-		values[FREE] += BLCKSZ;
-		return true;
+		return EstimateFreePage(values, NEW);
 	}
 	if (!IndexPageHasSpecial(page, sizeof(BTPageOpaqueData)))
 		return false;
 	opaque = BTPageGetOpaque(page);
 
 	if (P_IGNORE(opaque))
-	{
-		values[P_ISDELETED(opaque) ? DELETED : EMPTY]++;
-		values[FREE] += BLCKSZ;
-	}
-	else if (P_ISLEAF(opaque))
+		return EstimateFreePage(values, P_ISDELETED(opaque) ? DELETED : EMPTY);
+	if (P_ISLEAF(opaque))
 	{
 		Size		free = IndexPageFreeSpace(page);
 

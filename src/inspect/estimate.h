@@ -81,6 +81,15 @@ typedef struct PageMethod
 	void		(*report) (Estimate *estimate);
 } PageMethod;
 
+/* Count a page that holds nothing as one of a kind, all of which is free. */
+static inline bool
+EstimateFreePage(double *values, int kind)
+{
+	values[kind]++;
+	values[VALUE_FREE] += BLCKSZ;
+	return true;
+}
+
 extern const PageMethod btree_method;
 extern const PageMethod hash_method;
 extern const PageMethod gist_method;

@@ -92,19 +92,11 @@ gin_look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
 	double		free;
 
 	if (PageIsNew(page))
-	{
-		values[NEW] = 1;
-		values[FREE] = BLCKSZ;
-		return true;
-	}
+		return EstimateFreePage(values, NEW);
 	if (!IndexPageHasSpecial(page, sizeof(GinPageOpaqueData)))
 		return false;
 	if (GinPageIsDeleted(page))
-	{
-		values[DELETED] = 1;
-		values[FREE] = BLCKSZ;
-		return true;
-	}
+		return EstimateFreePage(values, DELETED);
 
 	capacity = ((PageHeader) page)->pd_special - SizeOfPageHeaderData;
 	free = values[FREE] = PageGetExactFreeSpace(page);

@@ -39,20 +39,12 @@ gist_look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
 	ItemCounts	items;
 
 	if (PageIsNew(page))
-	{
-		values[NEW] = 1;
-		values[FREE] = BLCKSZ;
-		return true;
-	}
+		return EstimateFreePage(values, NEW);
 	if (!IndexPageHasSpecial(page, sizeof(GISTPageOpaqueData)) ||
 		GistPageGetOpaque(page)->gist_page_id != GIST_PAGE_ID)
 		return false;
 	if (GistPageIsDeleted(page))
-	{
-		values[DELETED] = 1;
-		values[FREE] = BLCKSZ;
-		return true;
-	}
+		return EstimateFreePage(values, DELETED);
 	if (!GistPageIsLeaf(page))
 	{
 		values[INTERNAL] = 1;

@@ -105,10 +105,9 @@ hash_add_page(Page page, int space, double *values)
 			values[BITMAP]++;
 			return 0;
 		case LH_UNUSED_PAGE:
-			values[UNUSED]++;
 			values[SPACE] += space;
 			values[SPACE_FREE] += space;
-			values[FREE] += BLCKSZ;
+			(void) EstimateFreePage(values, UNUSED);
 			return 0;
 		default:
 			return -1;
