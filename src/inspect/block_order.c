@@ -5,21 +5,19 @@
  *		for, in the order in which it would ask.
  *
  * The access method itself reads the index, as for a bitmap scan: without the
- * heap, so nothing is known of visibility.  The result has each entry that an
- * index scan would come to, in the order of a forward scan: entries that are
- * not marked dead, and each TID of a posting list as an entry of its own.
- *
- * Rows go to a tuplestore, which keeps work_mem of them in memory and the rest
- * on disk, so that no scan and no pin is open when the function returns.
+ * heap, so nothing is known of visibility.  The result has the entries that are
+ * not marked dead, and each TID of a posting list as an entry of its own.  Rows
+ * go to a tuplestore, so that no scan and no pin is open when the function
+ * returns.
  *
  * Privileges are checked before a relation is locked, so that nobody waits for
  * a lock, or makes others wait, on what they may not read, and once more under
- * the lock, as much may have changed until then.  Input functions of the types
- * of bounds, and what compares keys, may run code of the table's owner (checks
- * of domains, for instance).  That code runs with the owner's rights in a
- * security-restricted operation, as it does in CREATE INDEX and in amcheck.
- * Since the caller chooses the values that it gets and the temporary objects
- * that it sees, it is run only for callers with the owner's rights.
+ * the lock.  Input functions of the types of bounds, and what compares keys,
+ * may run code of the table's owner (checks of domains, for instance).  That
+ * code runs with the owner's rights in a security-restricted operation, as in
+ * CREATE INDEX. Since the caller chooses the values that it gets and the
+ * temporary objects that it sees, it is run only for callers with the owner's
+ * rights.
  *
  *-------------------------------------------------------------------------
  */

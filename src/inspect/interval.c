@@ -8,40 +8,31 @@
  * pages were looked at, n/N = f, all variances are multiplied by 1 - f, the
  * finite population correction, so that nothing remains when all were.
  *
- * - How many pages are of a kind: the interval of Wilson (E. B. Wilson,
- *	 "Probable inference, the law of succession, and statistical inference",
- *	 JASA 22, 1927) with n (N - 1) / (N - n) in place of n (H. Burstein,
- *	 "Finite population correction for binomial confidence limits", JASA 70,
- *	 1975).  Where one to three such pages were seen, its lower bound is too
- *	 high, and Poisson's is taken instead (L. D. Brown, T. T. Cai, A. DasGupta,
- *	 "Interval estimation for a binomial proportion", Statistical Science 16,
- *	 2001, section 4.1); so is its upper bound where one to three were not.  And
- *	 where few were seen, there may always be as many more as would be missed
+ * - How many pages are of a kind: the interval of Wilson (JASA 22, 1927) with n
+ *	 (N - 1) / (N - n) in place of n (H. Burstein, JASA 70, 1975).  Where one to
+ *	 three such pages were seen, or were not, that bound is Poisson's (L. D.
+ *	 Brown, T. T. Cai, A. DasGupta, Statistical Science 16, 2001, section 4.1).
+ *	 Where few were seen, there may always be as many more as would be missed
  *	 with a probability of more than 1 - confidence.
  * - Totals: Student's interval of the mean, times N, made longer on the side of
- *	 the tail by the third moment (N. J. Johnson, "Modified t tests and
- *	 confidence intervals for asymmetrical populations", JASA 73, 1978; without
- *	 replacement: G. J. Babu, K. Singh, "Edgeworth expansions for sampling
- *	 without replacement from finite populations", J. Multivariate Analysis 17,
- *	 1985).  Else few pages that have much of a value would be too few or too
- *	 many in far more than 5 % of samples.
+ *	 the tail by the third moment (N. J. Johnson, JASA 73, 1978; without
+ *	 replacement: G. J. Babu, K. Singh, J. Multivariate Analysis 17, 1985).
+ *	 Else few pages that have much of a value would be too few or too many in
+ *	 far more than 5 % of samples.
  * - Ratios of totals, such as the density of leaves: the ratio estimator, with
  *	 the variance of the residuals (W. G. Cochran, "Sampling Techniques", third
  *	 edition, 1977, chapter 6), and Student's t for as many pages as count.
  *
  * A sample variance knows only what was seen.  The leaves of an index that was
- * just built are all alike, but for the last one; a sample without that one
- * would claim to be certain, and be wrong.  So totals and ratios are never
- * taken to be surer than this: as many pages as would all be missed with a
- * probability of more than 1 - confidence may each have the least or the
- * greatest value that a page can have.  (That is the "rule of three", 3/f pages
- * at 95 %: J. A. Hanley, A. Lippman-Hand, "If nothing goes wrong, is everything
- * all right?", JAMA 249, 1983.)  Where pages differ as they do in an index that
- * has been in use, and more than some fifty were read, Student's interval is
- * the wider one.
+ * just built are all alike, but for the last one, and a sample without that one
+ * would claim to be certain.  So totals and ratios are never taken to be surer
+ * than this: as many pages as would all be missed with a probability of more
+ * than 1 - confidence may each have the least or the greatest value that a page
+ * can have (the "rule of three": J. A. Hanley, A. Lippman-Hand, JAMA 249,
+ * 1983).
  *
- * What was seen is certain: a total is not less than the sample's own, nor
- * more than if all other pages had the greatest value.
+ * What was seen is certain: a total is not less than the sample's own, nor more
+ * than if all other pages had the greatest value.
  *
  *-------------------------------------------------------------------------
  */

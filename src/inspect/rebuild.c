@@ -6,38 +6,34 @@
  *
  * REINDEX adds the entries in the order of their keys to one leaf after the
  * other (_bt_buildadd() in nbtsort.c).  A page is full when less is free on it
- * than fillfactor says, or the next entry has no room; its last entry then
- * goes to the next page, and leaves a high key behind.  With deduplication,
- * entries with equal keys become posting lists of up to a tenth of a page
- * first.  All of this is done here to the sizes of entries, one sampled leaf
- * after the other.  How many bytes come to be on a page does not depend on
- * leaves in between, if the sizes of entries are alike on the whole; that is
- * the assumption.
+ * than fillfactor says, or the next entry has no room; its last entry then goes
+ * to the next page, and leaves a high key behind.  With deduplication, entries
+ * with equal keys become posting lists of up to a tenth of a page first.  All
+ * of this is done here to the sizes of entries, one sampled leaf after the
+ * other. It is assumed that the sizes of entries in between are alike on the
+ * whole.
  *
  * Keys are taken to be equal if their bytes are, which is what deduplication
- * requires.  The entries of a key may continue on the next leaf, which the
- * high key of the page shows.  They may also have begun on the leaf before,
- * which the page does not show, and that leaf is seldom in the sample.  But
- * there are as many such beginnings as continuations.  So entries that
+ * requires.  The high key of a page shows if the entries of a key continue on
+ * the next leaf, but not if they began on the leaf before, which is seldom in
+ * the sample.  There are as many beginnings as continuations, so entries that
  * continue are joined with the first key of some other leaf: that gives about
  * as many posting lists, of about the sizes, as there will be.
  *
  * The two parts of a key that lay on two leaves need, joined, as many posting
- * lists as separately, or one less.  A sample cannot tell which, so there are
- * bounds (RebuildJoined()).  How much of a page stays free depends on the
- * sizes of consecutive tuples.  For that, joined keys are not quite right, and
- * keys that were on one leaf only are smaller than the average.  So pages are
- * filled twice: with all keys, and with the latter only.
+ * lists as separately, or one less; so there are bounds (RebuildJoined()).
+ * Joined keys are not quite right for how full pages become, and keys that were
+ * on one leaf only are smaller than the average.  So pages are filled twice:
+ * with all keys, and with the latter only.
  *
- * Entries that are marked dead are left out.  If an entry's row is dead and
- * the entry is not marked, the index does not show that: before VACUUM has
- * removed such entries, REINDEX saves more than this says.
+ * Entries that are marked dead are left out.  Before VACUUM has removed those
+ * whose rows are dead, and which are not marked, REINDEX saves more than this
+ * says.
  *
- * Upper levels have an entry for each page below, of about the size of the
- * high keys that were seen, and are filled to 70 %.  High keys end where they
- * differ from the last key on their page; splits look for a place where that
- * is early, and builds do not.  So high keys may become as long as keys are,
- * with a TID.
+ * Upper levels have an entry for each page below, of about the size of the high
+ * keys that were seen, and are filled to 70 %.  High keys end where they differ
+ * from the last key on their page; splits look for a place where that is early,
+ * and builds do not.  So high keys may become as long as keys are, with a TID.
  *
  *-------------------------------------------------------------------------
  */

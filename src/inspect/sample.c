@@ -3,31 +3,25 @@
  * sample.c
  *		Choosing pages of a relation by chance, and reading them.
  *
- * Clusters of neighbouring pages can be read faster, page for page, but tell
- * less about the other pages; this loss was mostly larger than the gain.  The
- * pages are read in the order of the file, many reads in flight
- * (read/sweep.h).
+ * The pages are read in the order of the file, many reads in flight.  Clusters
+ * of neighbouring pages can be read faster, page for page, but tell less about
+ * the other pages; this loss was mostly larger than the gain.
  *
- * Where a precision is asked for, the first PILOT_PAGES pages tell how much
- * pages differ, and with that how many are needed; as many more are then
- * chosen among the others, so that all together are a simple random sample
- * again (D. R. Cox, "Estimation by double sampling", Biometrika 39, 1952).
+ * Where a precision is asked for, the first PILOT_PAGES pages tell how many are
+ * needed; as many more are then chosen among the others, so that all together
+ * are a simple random sample again (D. R. Cox, "Estimation by double sampling",
+ * Biometrika 39, 1952).
  *
- * The caller's lock on the relation keeps its blocks from going away between
- * choosing and reading.  Whatever gives blocks of a file back, TRUNCATE,
- * VACUUM of a table, or the replay of either on a standby, needs
- * AccessExclusiveLock.  What is added to the relation meanwhile is not looked
- * at.
+ * Blocks of a file are only given back under AccessExclusiveLock, so that the
+ * caller's lock keeps those that were chosen.  What is added to the relation
+ * meanwhile is not looked at.
  *
- * A page that does not pass the check which the server makes when it reads
- * one, or that its access method does not recognise, is counted as corrupt,
- * and has none of the values that are estimated.  A page that cannot be looked
- * at without an error is counted in the same way, such as one with a tuple of
- * a transaction that never was.  Errors of either kind end the sweep; so it
- * runs in a subtransaction, and after an error the page that was due is read
- * by itself, in another one, to see whether it is the culprit.  (With combined
- * reads, it may be a later page.)  That costs time where pages are damaged,
- * and nothing elsewhere.
+ * A page is counted as corrupt, and has none of the values that are estimated,
+ * if the server's check or its access method does not recognise it, or if
+ * looking at it raises an error.  Errors end the sweep; so it runs in a
+ * subtransaction, and after an error the page that was due is read by itself,
+ * in another one, to see whether it is the culprit.  (With combined reads, it
+ * may be a later page.)
  *
  *-------------------------------------------------------------------------
  */

@@ -3,28 +3,27 @@
  * bloom_scan.c
  *		A search in a Bloom index, read through a stream.
  *
- * Every search reads the whole index: it draws some bits for each value that
- * is sought, and returns the entries in whose signature all of them are set.
- * The bits must be those that contrib/bloom drew when it made the entries, so
- * this draws them by the same rule, which is part of the format on disk:
+ * Every search reads the whole index: it draws some bits for each value that is
+ * sought, and returns the entries in whose signature all of them are set.  The
+ * bits must be those that contrib/bloom drew when it made the entries:
  *
- * The generator is the "minimal standard" one, x' = 7^5 x mod (2^31 - 1) (S.
- * K. Park and K. W. Miller, "Random number generators: good ones are hard to
- * find", CACM 31(10), 1988), and what it gives is x' - 1.  It is started with
- * x = s mod (2^31 - 2) + 1 for a seed s, a signed number of 32 bits whose
- * remainder has its sign.  The first seed is the number of the column, from 0;
- * the second is the exclusive or of what this gives and the value's hash.
- * Each further number, modulo the length of the signature, is a bit.
+ * The generator is the "minimal standard" one, x' = 7^5 x mod (2^31 - 1) (S. K.
+ * Park and K. W. Miller, CACM 31(10), 1988), and what it gives is x' - 1.  It
+ * is started with x = s mod (2^31 - 2) + 1 for a seed s, a signed number of 32
+ * bits whose remainder has its sign.  The first seed is the number of the
+ * column, from 0; the second is the exclusive or of what this gives and the
+ * value's hash.  Each further number, modulo the length of the signature, is a
+ * bit.
  *
  * Two of all 2^32 second seeds start the generator with 0, where it stays, and
- * it gives -1 for ever.  contrib then shifts by a negative count, of which C
- * leaves open what comes out: one bit is set or none, depending on compiler and
- * machine.  A search for such a value looks for no bit here: that finds all its
- * entries, however they were made, and the recheck removes the others.
+ * it gives -1 for ever.  contrib then shifts by a negative count, which sets
+ * one bit or none, depending on compiler and machine.  A search for such a
+ * value looks for no bit here: that finds all its entries, and the recheck
+ * removes the others.
  *
- * The rest of the scan is contrib's.  Nothing of its state is touched: the
- * keys are in the part of the descriptor that all access methods share, and
- * the options are in the metapage, where they never change.
+ * The rest of the scan is contrib's.  Nothing of its state is touched: the keys
+ * are in the part of the descriptor that all access methods share, and the
+ * options are in the metapage, where they never change.
  *
  *-------------------------------------------------------------------------
  */

@@ -4,29 +4,26 @@
  *		VACUUM of a hash index, with primary bucket pages read through a
  *		stream.
  *
- * Bulk deletion goes through the buckets one by one: it takes a cleanup lock
- * on the primary page of a bucket, to wait for scans of the bucket to end,
- * and leaves the bucket, with its overflow pages, to hashbucketcleanup of the
- * server.  Where the primary pages are follows from the metapage alone, so
- * these are read ahead; the overflow pages of a bucket form a chain and are
- * read as ever.
+ * Bulk deletion goes through the buckets one by one: it takes a cleanup lock on
+ * the primary page of a bucket, to wait for scans of the bucket to end, and
+ * leaves the bucket to hashbucketcleanup of the server.  Where the primary
+ * pages are follows from the metapage alone, so these are read ahead; the
+ * overflow pages of a bucket form a chain and are read as ever.
  *
- * What the stream has read ahead is pinned, not locked.  A pin keeps others
- * from a cleanup lock, which is wanted on a bucket page by two: a VACUUM of
- * the index, of which there is but one at a time, and an insertion that would
- * split the bucket, which does not wait for it but does without the split.
- * Whoever inserts would do without splits as long as VACUUM waits for somebody
- * else's pin, on an open cursor's bucket for instance.  So VACUUM gives up all
+ * What the stream has read ahead is pinned, and a pin keeps an insertion from
+ * splitting the bucket, for which it would need a cleanup lock.  If VACUUM
+ * waited for somebody else's pin meanwhile, on an open cursor's bucket for
+ * instance, insertions would do without splits as long.  So VACUUM gives up all
  * that it has read ahead before it waits for a cleanup lock.
  *
  * The metapage is copied, so that nothing which happens to the relation cache
- * meanwhile can touch what the stream's callback looks at.  The copy may be
- * older than the index.  That is harmless for addresses: where a bucket is
- * depends on how many overflow pages there were before its splitpoint, which
- * is settled before the bucket exists.  But buckets may be missing, and they
- * hold entries that were moved out of buckets before those were cleaned.  So
- * in the end, with the metapage locked against further splits, their number
- * is compared, and the stream is reset to go on with those that came along.
+ * can touch what the stream's callback looks at.  The copy may be older than
+ * the index.  That is harmless for addresses: how many overflow pages there are
+ * before a bucket's splitpoint is settled before the bucket exists.  But
+ * buckets may be missing, and they hold entries that were moved out of buckets
+ * before those were cleaned.  So in the end, with the metapage locked against
+ * further splits, their number is compared, and the stream goes on with those
+ * that came along.
  *
  *-------------------------------------------------------------------------
  */

@@ -4,53 +4,42 @@
  *		Writing the pages of a relation to the WAL: log_relation.
  *
  * The pages are taken from a stream, and full-page images of them are written
- * to the WAL, as many to a record as one may have.  Whoever replays the WAL,
- * a standby or a restore from the archive, then has these pages as they are
- * here, whatever its own copies were before.
+ * to the WAL, as many to a record as one may have.  Whoever replays the WAL
+ * then has these pages as they are here, whatever its own copies were before.
  *
  * Others can read and write the relation meanwhile: AccessShareLock only keeps
- * it from being dropped, rewritten and truncated, and the content locks of the
- * pages do the rest.  An image is taken under the page's exclusive lock and
- * gives the page its LSN, so it takes its place among the records of other
- * changes of the page.  Blocks that are added meanwhile are left out, since
- * the processes that add them log them.
+ * it from being dropped, rewritten and truncated.  An image is taken under the
+ * page's exclusive lock and gives the page its LSN, so it takes its place among
+ * the records of other changes of the page.  Blocks that are added meanwhile
+ * are left out, since the processes that add them log them.
  *
- * What is registered with the record is always a copy of the page, made under
- * that lock, as the server does when it logs a page for a hint bit.  The
- * checksum of a record is computed from what was registered, which is read
- * once more when the record is copied into the WAL.  A page may change in
- * between, as not everybody who changes a page locks it: VACUUM resets a hint
- * on pages of the free space map without a lock, and modules may have hints
- * of their own.  Such a record has a wrong checksum, and nobody can replay
- * the WAL from there on.
- *
- * The free space map itself is not taken at all.  It needs no repair: the
- * server reads a damaged page of it as an empty one, and VACUUM fills it in
- * again.
+ * What is registered with the record is a copy of the page, made under that
+ * lock.  The checksum of a record is computed from what was registered, which
+ * is read once more when the record is copied into the WAL.  In between,
+ * modules may set hints of their own without a lock, and nobody could replay
+ * the WAL from a record with a wrong checksum on.  The free space map, where
+ * VACUUM does so, is not taken at all: VACUUM fills it in again.
  *
  * Pages of one record must stay locked until it is inserted.  Nothing orders
- * these locks against those of others: a btree split locks a leaf, its new
- * right sibling, then the old one, in whatever order their blocks are, and
- * nobody detects a deadlock between content locks.  Therefore:
+ * these locks against those of a btree split, and nobody detects a deadlock
+ * between content locks.  Therefore:
  *
- * - The stream is asked for pages while no page is locked; it may wait for
- *   reads, and evict other pages.  The pages of a record are pinned first.
- * - A record waits for the lock of one page, while it holds none.  If the
- *   lock of a further page is not to be had at once, what is locked so far is
- *   a record of its own, and that page is the first one of the next.
+ * - The stream is asked for pages, and the pages of a record are pinned, while
+ *	 no page is locked.
+ * - A record waits for the lock of one page, while it holds none.  If the lock
+ *	 of a further page is not to be had at once, what is locked so far is a
+ *	 record of its own, and that page is the first one of the next.
  *
- * An image leaves out the hole between pd_lower and pd_upper, if that has no
- * data.  In tables it has none.  In other relations it may have: the contents
- * of visibility maps, of BRIN's range map and of metapages written by old
- * releases lie in what the header calls a hole.  So there, the hole is left
- * out only if all of it is zero, which is what replay puts there.
+ * An image leaves out the hole between pd_lower and pd_upper.  In relations
+ * other than tables, visibility maps, BRIN's range map and metapages of old
+ * releases have their contents there.  So there, the hole is left out only if
+ * all of it is zero, which is what replay puts there.
  *
- * The WAL does not have the present value of a sequence: nextval() logs a
- * value that is 32 calls ahead, and nothing at these calls.  Replay of a later
- * image of the page would set the sequence back to its value at the image, and
- * values that were handed out since would be handed out again.  So, before the
- * image is made, the page is changed to say that no further value has been
- * logged:  the next call of nextval() then writes a record.
+ * nextval() logs a value of a sequence that is 32 calls ahead, and nothing at
+ * these calls.  Replay of an image would set the sequence back, and values
+ * would be handed out twice.  So, before the image is made, the page is changed
+ * to say that no further value has been logged: the next nextval() writes a
+ * record.
  *
  *-------------------------------------------------------------------------
  */

@@ -4,22 +4,20 @@
  *		How far the reading of a relation has come; see progress.h.
  *
  * The server's own progress reports (pg_stat_progress_*) are of no use here:
- * each command that may report has a number that is built into the server, and
- * a VACUUM whose indexes we read has one of its own to keep.  So there is an
- * array of slots in shared memory.  A process takes a slot when an activity
- * begins and gives it back when it ends; nothing else is shared between
- * processes that report, so no lock is needed, and to count a block is to
- * store a number.
+ * each command that may report has a number that is built into the server.  So
+ * there is an array of slots in shared memory.  A process takes a slot when an
+ * activity begins and gives it back when it ends; nothing else is shared
+ * between processes that report, so no lock is needed, and to count a block is
+ * to store a number.
  *
  * A reader must not take half of one activity and half of another for one.  A
  * slot therefore has a number that is odd while its owner changes it, as
  * entries of pg_stat_activity have.  The two counts of blocks may be read at
  * any time.
  *
- * A slot counts only while the process that it names lives: the process must
- * be the one that has its place among the server's processes.  So an entry of
- * a process that could not clear it is never shown, and its slot is taken by
- * whoever finds no free one.
+ * A slot counts only while the process that it names lives, at its place among
+ * the server's processes.  So an entry of a process that could not clear it is
+ * never shown, and its slot is taken by whoever finds no free one.
  *
  *-------------------------------------------------------------------------
  */

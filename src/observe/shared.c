@@ -3,33 +3,28 @@
  * shared.c
  *		Memory for statistics that all processes share; see shared.h.
  *
- * The memory is a named structure in the server's main shared memory, which
- * pg_shmem_allocations lists.  Where the library is in
- * shared_preload_libraries, it is reserved and made when the server starts.
- * Elsewhere the first process that has something to count takes it from what
- * the server leaves unassigned (some 100 kB), as contrib/pg_prewarm of
- * PostgreSQL 11 to 16 does.  Dynamic shared memory would be roomier, but
- * making a segment can fail in more ways (slots, files, address space), and
- * the errors of its registry leave resources behind.
+ * The memory is a named structure in the server's main shared memory.  Where
+ * the library is in shared_preload_libraries, it is made when the server
+ * starts. Elsewhere the first process that has something to count takes it from
+ * what the server leaves unassigned (some 100 kB).  Dynamic shared memory would
+ * be roomier, but making a segment can fail in more ways, and the errors of its
+ * registry leave resources behind.
  *
- * A name contains the library's version and the size of the memory.  Two
- * versions of the library in one server, one of which replaced the other
- * while sessions ran, therefore use two structures.
+ * A name contains the library's version and the size of the memory, so that two
+ * versions of the library in one server use two structures.
  *
  * Statistics must never fail a query, so the server's errors are caught, and
- * that without a subtransaction, since the caller may be a parallel worker,
- * which cannot start one on PostgreSQL 17.  This is sound because of what
- * ShmemInitStruct() can leave behind when it raises an error:
+ * that without a subtransaction, which a parallel worker cannot start on
+ * PostgreSQL 17.  This is sound because of what ShmemInitStruct() can leave
+ * behind when it raises an error:
  *
- * - LWLocks: the one taken here, and since 19 that of the index of shared
- *   memory, too.  All LWLocks are released in answer to an error.  None of
- *   them is the caller's: each LWLock that a process holds counts in
- *   InterruptHoldoffCount, and nothing is attempted unless that is zero.
- *   errfinish() sets it to zero, so its value is right afterwards.
- * - Memory: none of the process, but the error itself.  A failed attempt takes
- *   back its entry in the index of shared memory before it raises the error.
- * - Nothing else: neither a resource owner, a catalog nor a buffer is used,
- *   no interrupt is served, and no other code is called.
+ * - LWLocks: all are released in answer to an error.  None of them is the
+ *	 caller's: each LWLock that a process holds counts in InterruptHoldoffCount,
+ *	 and nothing is attempted unless that is zero.  errfinish() sets it to zero.
+ * - Memory: none but the error itself.  A failed attempt takes back its entry
+ *	 in the index of shared memory.
+ * - Nothing else: neither a resource owner, a catalog nor a buffer is used, no
+ *	 interrupt is served, and no other code is called.
  *
  *-------------------------------------------------------------------------
  */

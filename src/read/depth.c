@@ -6,34 +6,28 @@
  *
  * With buffered I/O there are two ways to read a whole file ahead:
  *
- * - shallow: one large read after the other, by this process.  That is what
- *	 the kernel knows as sequential, and it reads ahead of it in large pieces,
- *	 as far as the device is set to (read_ahead_kb), for stock PostgreSQL too.
- *	 Large reads save system calls, so this is no slower than stock.
- * - deep: many reads in flight, by I/O workers or io_uring.  No limit but
- *	 effective_io_concurrency; on storage where each read takes long, many
- *	 times faster.  But to the kernel they are not one sequential reader, so
- *	 it does not read ahead, and each of them costs more of a CPU.  Where the
- *	 device answers fast and its read-ahead is small (128 kB is Linux's
- *	 default), deep was measured at 1.3 to 1.4 times stock's time with 3 I/O
- *	 workers, on two cores.
+ * - shallow: one large read after the other, by this process.  The kernel knows
+ *	 that as sequential, and reads ahead of it as far as the device is set to
+ *	 (read_ahead_kb).  This is no slower than stock PostgreSQL.
+ * - deep: many reads in flight, by I/O workers or io_uring.  That is many times
+ *	 faster where each read takes long.  But the kernel does not read ahead
+ *	 then, and each read costs more processor time.  Where the device answers
+ *	 fast, deep was measured at 1.3 to 1.4 times stock's time (3 workers, two
+ *	 cores).
  *
- * Which is better depends on the device, the kernel's setting, the workers
- * and the CPUs.  So both are tried: two legs of 2 MB each way, in turn.  The
- * better leg of each way is compared, and the sweep goes on in the better way;
- * after 1 GB it tries again, since the load of others may change.  Deep has to
- * be a quarter better: two legs of 2 MB prove little on a busy machine, deep
- * ones may find in the kernel's cache what it read ahead of a shallow one, and
- * where deep pays, it is better by far.
+ * So both are tried: two legs of 2 MB each way, in turn.  The better leg of
+ * each way is compared, and the sweep goes on in the better way for 1 GB,
+ * before it tries again.  Deep has to be a quarter better, since two legs prove
+ * little, and deep ones may find in the kernel's cache what it read ahead of a
+ * shallow one.
  *
  * A leg most of whose blocks were skipped, or in shared buffers, proves
  * nothing: it is made twice as long, and counted from there, until it does.
- * That takes no more than a look at a counter.  What is skipped breaks the
- * kernel's sequence, so a sweep that skips begins deep, and remains so unless
- * it is dense enough for a trial.
+ * What is skipped breaks the kernel's sequence, so a sweep that skips begins
+ * deep.
  *
- * There is nothing to choose with direct I/O, where no kernel reads ahead, nor
- * where reads are not asynchronous: io_method = sync, PostgreSQL 17.
+ * There is nothing to choose with direct I/O, nor where reads are not
+ * asynchronous: io_method = sync, PostgreSQL 17.
  *
  *-------------------------------------------------------------------------
  */

@@ -5,35 +5,26 @@
  *
  * The stream is told that everything will be read (READ_STREAM_FULL), so it
  * combines blocks into large reads from the start, and it reads into a
- * bulk-read ring, so a sweep over a large relation does not empty shared
- * buffers (or into its caller's own ring, such as VACUUM's).  When all blocks
- * turn out to be cached, read_stream falls back to pinning one block at a
- * time, which costs no more than ReadBuffer.
+ * bulk-read ring (or its caller's own), so a sweep over a large relation does
+ * not empty shared buffers.
  *
  * Batch mode lets several reads be handed to the kernel in one call, but
- * forbids the callback to wait for anything.  Counting up a range waits for
- * nothing, nor does computing where an item is; a skip callback reads
- * visibility and free space maps, so there is no batch mode with one.
+ * forbids the callback to wait for anything.  A skip callback reads visibility
+ * and free space maps, so there is no batch mode with one.
  *
- * The sweep is one page ahead of its caller even in that case: when it hands
- * out one block it has the next one pinned, and has asked the CPU for the
- * lines that are looked at first.  A page in shared buffers is seldom in the
- * CPU's caches, and waiting for it is a tenth of a sweep over cached pages;
- * without this, the stream's own work makes such a sweep slower than a loop
- * around ReadBuffer.
+ * When the sweep hands out one block it has the next one pinned, and has asked
+ * the CPU for the lines that are looked at first.  To wait for these is a tenth
+ * of a sweep over cached pages; without this, such a sweep is slower than a
+ * loop around ReadBuffer.
  *
  * Where it is not clear that many reads in flight are better than the kernel's
- * own read-ahead, the range is read in legs, by one stream after the other,
- * to find out: see depth.c.
+ * own read-ahead, the range is read in legs, to find out: see depth.c.
  *
  * Where pg_lookahead.max_read_rate is set, the stream is given no more blocks
  * than the rate allows (read_rate.h), and ends.  The wait for more comes when
- * the caller asks for the next block, at a moment when the sweep holds no pin,
- * and then the stream is used again.  So no more reads are ever in flight than
- * a batch has blocks.
+ * the caller asks for the next block, at a moment when the sweep holds no pin.
  *
- * What the stream hands back is checked against what it was asked for.  The
- * checks are comparisons of integers, so they are no mere assertions.
+ * What the stream hands back is checked against what it was asked for.
  *
  *-------------------------------------------------------------------------
  */
