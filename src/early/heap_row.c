@@ -30,16 +30,6 @@ heap_row_tuple_at(Page page, ItemId id)
 	return (HeapTupleHeader) PageGetItem(page, id);
 }
 
-/* May the query come to a tuple, as far as its hint bits tell? */
-static bool
-heap_row_may_be_visible(const HeapTupleHeaderData *tuple)
-{
-	if (HeapTupleHeaderXminInvalid(tuple))
-		return false;
-	return (tuple->t_infomask & HEAP_XMAX_COMMITTED) == 0 ||
-		HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask);
-}
-
 /* Has no transaction deleted or updated a tuple, as its hint bits tell? */
 static inline bool
 heap_row_is_unmarked(const HeapTupleHeaderData *tuple)
@@ -71,7 +61,9 @@ heap_row_is_found(const HeapTupleHeaderData *tuple, HeapRowHow how)
 		case ROW_IS_LIVE:
 			return HeapRowIsLive(tuple);
 		default:
-			return heap_row_may_be_visible(tuple);
+			return !HeapTupleHeaderXminInvalid(tuple) &&
+				((tuple->t_infomask & HEAP_XMAX_COMMITTED) == 0 ||
+				 HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask));
 	}
 }
 

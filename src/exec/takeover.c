@@ -238,16 +238,6 @@ takeover_has_subplans(const PlanState *plan_state)
 	return plan_state->initPlan != NIL || plan_state->subPlan != NIL;
 }
 
-/* Is this a node of the commonest kinds that have no children? */
-static inline bool
-takeover_is_leaf(const PlanState *plan_state)
-{
-	return (IsA(plan_state, IndexScanState) ||
-			IsA(plan_state, IndexOnlyScanState) ||
-			IsA(plan_state, SeqScanState)) &&
-		!takeover_has_subplans(plan_state);
-}
-
 /* The subplan that a child of a node executes; NULL if it executes none. */
 static const SubPlan *
 takeover_subplan_of(List *subplans, const PlanState *child)
@@ -336,7 +326,12 @@ takeover_take_nodes(PlanState *plan_state, void *context)
 		RowBoundsBelow(&walk->bounds, plan_state);
 		plan_state = outerPlanState(plan_state);
 	}
-	if (!takeover_is_leaf(plan_state))
+
+	/* the commonest kinds of nodes have no children */
+	if ((!IsA(plan_state, IndexScanState) &&
+		 !IsA(plan_state, IndexOnlyScanState) &&
+		 !IsA(plan_state, SeqScanState)) ||
+		takeover_has_subplans(plan_state))
 	{
 		RowBounds	here = walk->bounds;
 

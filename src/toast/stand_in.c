@@ -48,18 +48,6 @@ struct StandIn
 	int			left_out;		/* searches to be left out now */
 };
 
-/*
- * Where the scan will begin: as heap_beginscan() decides it, which asks the
- * same question a moment later.
- */
-static BlockNumber
-stand_in_first_block(Relation table, BlockNumber nblocks)
-{
-	if (!synchronize_seqscans || nblocks <= (BlockNumber) NBuffers / 4)
-		return 0;
-	return ss_get_location(table, nblocks);
-}
-
 StandIn *
 StandInCreate(EState *estate, Relation table)
 {
@@ -71,7 +59,10 @@ StandInCreate(EState *estate, Relation table)
 	scan->rs_base.rs_rd = table;
 	scan->rs_base.rs_flags = SO_TYPE_SEQSCAN | SO_ALLOW_PAGEMODE;
 	scan->rs_nblocks = RelationGetNumberOfBlocks(table);
-	scan->rs_startblock = stand_in_first_block(table, scan->rs_nblocks);
+
+	/* as heap_beginscan() will decide it a moment later */
+	if (synchronize_seqscans && scan->rs_nblocks > (BlockNumber) NBuffers / 4)
+		scan->rs_startblock = ss_get_location(table, scan->rs_nblocks);
 	scan->rs_cblock = InvalidBlockNumber;
 	scan->rs_cbuf = InvalidBuffer;
 	node->ss.ps.plan = (Plan *) makeNode(SeqScan);

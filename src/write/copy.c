@@ -113,13 +113,6 @@ static MemoryContext starting = NULL;
 /* The innermost one that is served. */
 static Copy *running = NULL;
 
-static void
-copy_init_batch(CopyBatch *rows, Relation table)
-{
-	*rows = (CopyBatch) {.table = table, .buffer = InvalidBuffer, .ended = true,
-						.slot = CachedRowSlot(table)};
-}
-
 /* Give up the page whose row was returned last. */
 static void
 copy_release_page(CopyBatch *rows)
@@ -246,7 +239,9 @@ copy_open_ring(Copy *copy)
 							copy->indexes, NULL, copy->nindexes, &bounds);
 	if (refusal != NOT_REFUSED)
 		return refusal;
-	copy_init_batch(&copy->batch, copy->table);
+	copy->batch = (CopyBatch) {.table = copy->table, .buffer = InvalidBuffer,
+							   .ended = true,
+							   .slot = CachedRowSlot(copy->table)};
 	JudgeSetMaximum(&copy->judge, copy->keys.lookups.max_keys, 0);
 	JudgeRunsToEnd(&copy->judge);
 	return NOT_REFUSED;

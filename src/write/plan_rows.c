@@ -269,26 +269,17 @@ rows_next_updated(WriteNode *node, PlanState *child)
 	return slot;
 }
 
-/* Have pages of indexes been read since a row was handed out? */
-static bool
-rows_were_read_for(WriteNode *node)
-{
-	int64		misses = WriteMisses(node);
-	bool		was_read = misses < 0 ? *node->reads != node->reads_seen :
-		misses != node->misses_seen;
-
-	IndexKeysNoteReads(&node->part->keys);
-	return was_read;
-}
-
 /* Tell the judge what was read for the row that was written last. */
 static void
 rows_count_row(WriteNode *node, PlanState *child)
 {
 	Judge	   *judge = &node->judge;
 	int64		reads = *node->reads - node->reads_seen;
-	bool		was_read = rows_were_read_for(node);
+	int64		misses = WriteMisses(node);
+	bool		was_read = misses < 0 ? reads != 0 :
+		misses != node->misses_seen;
 
+	IndexKeysNoteReads(&node->part->keys);
 	if (judge->mode == JUDGE_WATCH)
 		JudgeReadSeen(judge,
 					  RelationGetRelid(WriteTable(node)->ri_RelationDesc),

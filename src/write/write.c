@@ -45,13 +45,6 @@ write_goes_row_by_row(const ModifyTableState *node)
 		write_is_of_one_row(node) || WriteIsPartitioned(node);
 }
 
-/* Has the statement been executed?  EXPLAIN asks why it was not taken. */
-static inline bool
-write_has_run(const ModifyTableState *node)
-{
-	return node->ps.instrument != NULL && node->ps.instrument->nloops > 0;
-}
-
 /* Why is a statement left to the server, as far as can be seen at once? */
 static Refusal
 write_refusal(ModifyTableState *node)
@@ -71,8 +64,11 @@ write_refusal(ModifyTableState *node)
 		return refusal;
 	if (WriteHasTriggers(node->resultRelInfo))
 		return REFUSED_TRIGGERS;
+
+	/* once it has been executed, EXPLAIN asks why it was not taken */
 	if (write_is_of_one_row(node) &&
-		(write_has_run(node) || !OneRowIsWatched(table, node->operation)))
+		((node->ps.instrument != NULL && node->ps.instrument->nloops > 0) ||
+		 !OneRowIsWatched(table, node->operation)))
 		return REFUSED_WRITES_ONE_ROW;
 	if (WriteIsPartitioned(node) && !RoutingIsHarmless(table))
 		return REFUSED_PARTITIONED;
