@@ -155,11 +155,9 @@ stand_in_find_on_page(StandIn *stand_in, Page page, BlockNumber block,
 		stand_in_note_rows(stand_in, page, last, toast_table);
 	scan->rs_cblock = block;
 	stand_in->offset = offset;
-	tuple->t_data = (HeapTupleHeader)
-		PageGetItem(page, PageGetItemId(page, offset));
-	tuple->t_len = ItemIdGetLength(PageGetItemId(page, offset));
+	(void) HeapRowAt(page, offset, ROW_BY_ITSELF, tuple);
 	tuple->t_tableOid = RelationGetRelid(stand_in->table);
-	ItemPointerSet(&tuple->t_self, block, offset);
+	ItemPointerSetBlockNumber(&tuple->t_self, block);
 	return true;
 }
 

@@ -191,7 +191,6 @@ static TupleTableSlot *
 copy_next_of_batch(CopyBatch *rows)
 {
 	HeapTuple	tuple = &rows->tuple;
-	ItemId		item;
 
 	if (!rows->ended && rows->next == rows->n)
 		rows->ended = !copy_next_page(rows);
@@ -199,17 +198,13 @@ copy_next_of_batch(CopyBatch *rows)
 		return NULL;
 	if (!BufferIsValid(rows->buffer))
 		rows->buffer = PageFind(rows->table, rows->block);
-	rows->ended = !BufferIsValid(rows->buffer);
+	rows->ended = !BufferIsValid(rows->buffer) ||
+		!HeapRowAt(BufferGetPage(rows->buffer), rows->offsets[rows->next++],
+				   ROW_IS_VISIBLE, tuple);
 	if (rows->ended)
 		return NULL;
-	item = PageGetItemId(BufferGetPage(rows->buffer),
-						 rows->offsets[rows->next]);
-	tuple->t_data =
-		(HeapTupleHeader) PageGetItem(BufferGetPage(rows->buffer), item);
-	tuple->t_len = ItemIdGetLength(item);
 	tuple->t_tableOid = RelationGetRelid(rows->table);
-	ItemPointerSet(&tuple->t_self, rows->block, rows->offsets[rows->next]);
-	rows->next++;
+	ItemPointerSetBlockNumber(&tuple->t_self, rows->block);
 	return ExecStoreHeapTuple(tuple, rows->slot, false);
 }
 
