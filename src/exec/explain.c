@@ -161,10 +161,10 @@ explain_role(PlanState *planstate, AheadRole role, AheadNode *values,
 
 /* Open the index of a scan that is only planned, and make its keys. */
 static void
-explain_open_index(PlanState *scan, Oid id, List *quals, List *order_by,
-				   Relation *index, ScanKey *keys, int *nkeys,
+explain_open_index(PlanState *scan, Oid id, List *quals, Relation *index,
+				   ScanKey *keys, int *nkeys,
 				   IndexRuntimeKeyInfo **runtime_keys, int *nruntime_keys,
-				   ScanKey *order_keys, int *norder_keys)
+				   List *order_by, ScanKey *order_keys, int *norder_keys)
 {
 	IndexArrayKeyInfo *arrays;
 	int			narrays;
@@ -185,6 +185,20 @@ explain_open_index(PlanState *scan, Oid id, List *quals, List *order_by,
 							   NULL, NULL);
 }
 
+/* What explain_open_index() needs of a node, whose members have this prefix. */
+#define INDEX_OF(Node, prefix) \
+	((Node *) plan_state->plan)->indexid, \
+		((Node *) plan_state->plan)->indexqual, \
+		&((Node##State *) plan_state)->prefix##_RelationDesc, \
+		&((Node##State *) plan_state)->prefix##_ScanKeys, \
+		&((Node##State *) plan_state)->prefix##_NumScanKeys, \
+		&((Node##State *) plan_state)->prefix##_RuntimeKeys, \
+		&((Node##State *) plan_state)->prefix##_NumRuntimeKeys
+#define ORDER_OF(Node, prefix) \
+	((Node *) plan_state->plan)->indexorderby, \
+		&((Node##State *) plan_state)->prefix##_OrderByKeys, \
+		&((Node##State *) plan_state)->prefix##_NumOrderByKeys
+
 /*
  * Open the indexes of a query that is only planned.  The server does not, and
  * whether a node is served depends on its index and the keys.  They are closed
@@ -195,40 +209,14 @@ explain_open_indexes(PlanState *plan_state, void *context)
 {
 	check_stack_depth();
 	if (IsA(plan_state, IndexScanState))
-	{
-		IndexScanState *state = (IndexScanState *) plan_state;
-		const IndexScan *plan = (const IndexScan *) plan_state->plan;
-
-		explain_open_index(plan_state, plan->indexid, plan->indexqual,
-						   plan->indexorderby, &state->iss_RelationDesc,
-						   &state->iss_ScanKeys, &state->iss_NumScanKeys,
-						   &state->iss_RuntimeKeys, &state->iss_NumRuntimeKeys,
-						   &state->iss_OrderByKeys, &state->iss_NumOrderByKeys);
-	}
+		explain_open_index(plan_state, INDEX_OF(IndexScan, iss),
+						   ORDER_OF(IndexScan, iss));
 	else if (IsA(plan_state, IndexOnlyScanState))
-	{
-		IndexOnlyScanState *state = (IndexOnlyScanState *) plan_state;
-		const IndexOnlyScan *plan = (const IndexOnlyScan *) plan_state->plan;
-
-		explain_open_index(plan_state, plan->indexid, plan->indexqual,
-						   plan->indexorderby, &state->ioss_RelationDesc,
-						   &state->ioss_ScanKeys, &state->ioss_NumScanKeys,
-						   &state->ioss_RuntimeKeys,
-						   &state->ioss_NumRuntimeKeys,
-						   &state->ioss_OrderByKeys,
-						   &state->ioss_NumOrderByKeys);
-	}
+		explain_open_index(plan_state, INDEX_OF(IndexOnlyScan, ioss),
+						   ORDER_OF(IndexOnlyScan, ioss));
 	else if (IsA(plan_state, BitmapIndexScanState))
-	{
-		BitmapIndexScanState *state = (BitmapIndexScanState *) plan_state;
-		const BitmapIndexScan *plan =
-			(const BitmapIndexScan *) plan_state->plan;
-
-		explain_open_index(plan_state, plan->indexid, plan->indexqual, NIL,
-						   &state->biss_RelationDesc, &state->biss_ScanKeys,
-						   &state->biss_NumScanKeys, &state->biss_RuntimeKeys,
-						   &state->biss_NumRuntimeKeys, NULL, NULL);
-	}
+		explain_open_index(plan_state, INDEX_OF(BitmapIndexScan, biss), NIL,
+						   NULL, NULL);
 	return planstate_tree_walker(plan_state, explain_open_indexes, context);
 }
 
