@@ -38,49 +38,40 @@
 /* The number of keys that a Memoize node is assumed to remember. */
 #define RECENT_KEYS 1024
 
+/* The facts that a node has in members with this prefix. */
+#define KEYS_OF(Node, prefix) \
+	.index = ((Node *) scan)->prefix##_RelationDesc, \
+	.keys = ((Node *) scan)->prefix##_ScanKeys, \
+	.nkeys = ((Node *) scan)->prefix##_NumScanKeys, \
+	.runtime_keys = ((Node *) scan)->prefix##_RuntimeKeys, \
+	.nruntime_keys = ((Node *) scan)->prefix##_NumRuntimeKeys
+
 bool
 InnerFactsOf(PlanState *scan, InnerFacts *facts)
 {
-	*facts = (InnerFacts) {.direction = ForwardScanDirection};
 	if (IsA(scan, IndexScanState))
-	{
-		IndexScanState *state = (IndexScanState *) scan;
-
-		facts->heap = state->ss.ss_currentRelation;
-		facts->index = state->iss_RelationDesc;
-		facts->keys = state->iss_ScanKeys;
-		facts->nkeys = state->iss_NumScanKeys;
-		facts->runtime_keys = state->iss_RuntimeKeys;
-		facts->nruntime_keys = state->iss_NumRuntimeKeys;
-		facts->direction = ((IndexScan *) scan->plan)->indexorderdir;
-	}
+		*facts = (InnerFacts) {
+			KEYS_OF(IndexScanState, iss),
+			.heap = ((ScanState *) scan)->ss_currentRelation,
+			.direction = ((IndexScan *) scan->plan)->indexorderdir};
 	else if (IsA(scan, IndexOnlyScanState))
-	{
-		IndexOnlyScanState *state = (IndexOnlyScanState *) scan;
-
-		facts->heap = state->ss.ss_currentRelation;
-		facts->index = state->ioss_RelationDesc;
-		facts->keys = state->ioss_ScanKeys;
-		facts->nkeys = state->ioss_NumScanKeys;
-		facts->runtime_keys = state->ioss_RuntimeKeys;
-		facts->nruntime_keys = state->ioss_NumRuntimeKeys;
-		facts->direction = ((IndexOnlyScan *) scan->plan)->indexorderdir;
-		facts->index_only = true;
-	}
+		*facts = (InnerFacts) {
+			KEYS_OF(IndexOnlyScanState, ioss),
+			.heap = ((ScanState *) scan)->ss_currentRelation,
+			.direction = ((IndexOnlyScan *) scan->plan)->indexorderdir,
+			.index_only = true};
 	else
 	{
-		BitmapIndexScanState *state = (BitmapIndexScanState *)
-			(IsA(scan, BitmapHeapScanState) ? outerPlanState(scan) : scan);
+		if (IsA(scan, BitmapHeapScanState))
+			scan = outerPlanState(scan);
 
-		/* the heap scan above has opened it */
-		facts->heap = scan->state->es_relations[
-			((Scan *) state->ss.ps.plan)->scanrelid - 1];
-		facts->index = state->biss_RelationDesc;
-		facts->keys = state->biss_ScanKeys;
-		facts->nkeys = state->biss_NumScanKeys;
-		facts->runtime_keys = state->biss_RuntimeKeys;
-		facts->nruntime_keys = state->biss_NumRuntimeKeys;
-		facts->narray_keys = state->biss_NumArrayKeys;
+		/* the heap scan above has opened the table */
+		*facts = (InnerFacts) {
+			KEYS_OF(BitmapIndexScanState, biss),
+			.heap = scan->state->es_relations[
+				((Scan *) scan->plan)->scanrelid - 1],
+			.direction = ForwardScanDirection,
+			.narray_keys = ((BitmapIndexScanState *) scan)->biss_NumArrayKeys};
 	}
 	return facts->heap != NULL && facts->index != NULL;
 }
