@@ -224,12 +224,12 @@ bloom_report(Estimate *estimate)
 	EstimateAddKnown(estimate, "signature_bits", "bits",
 					 meta->signature_words * BLOOM_WORD_BITS);
 	EstimateAdd(estimate, "signature_fill", "",
-				IntervalOfRatio(moments, FILL, ENTRIES, 1, most), exact);
+				IntervalOfRatio(moments, FILL, ENTRIES, most), exact);
 	for (int column = 0;
 		 column < RelationGetNumberOfAttributes(estimate->rel); column++)
 		EstimateAdd(estimate, psprintf("false_positive_rate_%d", column + 1), "",
 					IntervalOfRatio(moments, FALSE_POSITIVES + column, ENTRIES,
-									1, most), exact);
+									most), exact);
 	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLOOM_PAGE_SPACE);
 
 	/* after the metapage, a build leaves no room on any page but the last */

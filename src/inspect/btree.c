@@ -222,7 +222,7 @@ btree_report(Estimate *estimate)
 	EstimateAddTotal(estimate, "entries", "entries", ENTRIES, most);
 	EstimateAddTotal(estimate, "dead_entries", "entries", DEAD, most);
 	EstimateAddPercent(estimate, "dead_entries_percent",
-					   IntervalOfRatio(moments, DEAD, ENTRIES, 1, most));
+					   IntervalOfRatio(moments, DEAD, ENTRIES, most));
 	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);
 	EstimateAddRebuilt(estimate, btree_rebuilt_pages(estimate));
 }

@@ -134,8 +134,8 @@ void
 EstimateAddDensity(Estimate *estimate, const char *name, int free,
 				   int capacity)
 {
-	Bounded	ratio = IntervalOfRatio(&estimate->moments, free, capacity, 1,
-									BLCKSZ);
+	Bounded		ratio = IntervalOfRatio(&estimate->moments, free, capacity,
+										BLCKSZ);
 
 	EstimateAddPercent(estimate, name,
 					   (Bounded) {1 - ratio.value, 1 - ratio.high,

@@ -76,7 +76,7 @@ gist_report(Estimate *estimate)
 	EstimateAddTotal(estimate, "dead_items", "entries", DEAD,
 					   MaxIndexTuplesPerPage);
 	EstimateAddPercent(estimate, "dead_items_percent",
-					   IntervalOfRatio(moments, DEAD, ENTRIES, 1,
+					   IntervalOfRatio(moments, DEAD, ENTRIES,
 									   MaxIndexTuplesPerPage));
 	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);
 }

@@ -392,11 +392,10 @@ hash_report(Estimate *estimate)
 	EstimateAddTotal(estimate, "dead_items", "entries", DEAD,
 					 MaxIndexTuplesPerPage);
 	EstimateAddPercent(estimate, "dead_items_percent",
-					   IntervalOfRatio(moments, DEAD, ENTRIES, 1,
+					   IntervalOfRatio(moments, DEAD, ENTRIES,
 									   MaxIndexTuplesPerPage));
 	EstimateAddPercent(estimate, "free_percent",
-					   IntervalOfRatio(moments, SPACE_FREE, SPACE, 1,
-									   BLCKSZ));
+					   IntervalOfRatio(moments, SPACE_FREE, SPACE, BLCKSZ));
 	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);
 	EstimateAddRebuilt(estimate, hash_rebuilt_pages(estimate));
 }

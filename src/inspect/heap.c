@@ -181,7 +181,7 @@ heap_report(Estimate *estimate)
 					   MaxHeapTuplesPerPage);
 	EstimateAddTotal(estimate, "dead_bytes", "bytes", DEAD_LENGTH, BLCKSZ);
 	EstimateAddPercent(estimate, "dead_tuples_percent",
-					   IntervalOfRatio(moments, DEAD, TUPLES, 1,
+					   IntervalOfRatio(moments, DEAD, TUPLES,
 									   MaxHeapTuplesPerPage));
 	EstimateAddTotal(estimate, "dead_line_pointers", "pointers", DEAD_POINTERS,
 					 MaxHeapTuplesPerPage);

@@ -330,8 +330,7 @@ IntervalOfPart(const Moments *moments, int part, int base)
 }
 
 Bounded
-IntervalOfRatio(const Moments *moments, int value, int base, double most,
-				double most_base)
+IntervalOfRatio(const Moments *moments, int value, int base, double most)
 {
 	double		n = moments->n;
 	double		population = moments->population;
@@ -346,7 +345,7 @@ IntervalOfRatio(const Moments *moments, int value, int base, double most,
 		return (Bounded) {ratio, ratio, ratio};
 
 	missed = interval_missed_pages(population, n, 0, moments->confidence);
-	most_base = missed * Max(most_base, moments->largest[base]);
+	most = missed * Max(most, moments->largest[base]);
 	result = interval_of_mean(moments, ratio,
 							  (interval_cross(moments, value, value) -
 							   2 * ratio *
@@ -361,10 +360,8 @@ IntervalOfRatio(const Moments *moments, int value, int base, double most,
 							   moments->cubes[base][base]) /
 							  (mean * mean * mean),
 							  moments->nonzero[base] - 1,
-							  most_base /
-							  (most_base + (population - missed) * mean),
-							  most);
+							  most / (most + (population - missed) * mean), 1);
 	result.low = Max(result.low, 0);
-	result.high = Min(result.high, most);
+	result.high = Min(result.high, 1);
 	return result;
 }

@@ -70,10 +70,10 @@ extern Bounded IntervalOfPart(const Moments *moments, int part, int base);
 
 /*
  * The total of a value, divided by the total of another one, where for no page
- * the quotient is less than 0 or more than "most", nor the divisor more than
- * "most_base".  NaN if that is 0.
+ * the quotient is less than 0 or more than 1, nor the divisor more than "most".
+ * NaN if that is 0.
  */
 extern Bounded IntervalOfRatio(const Moments *moments, int value, int base,
-								double most, double most_base);
+								double most);
 
 #endif							/* PG_LOOKAHEAD_INTERVAL_H */

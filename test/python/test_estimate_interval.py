@@ -34,7 +34,7 @@ below(int limit)
 
 /* Of a number of samples of n pages, how many intervals miss the truth?  A page has two values. */
 int
-misses(double *pages, int population, int n, int samples, double most, double most_base, int ratio)
+misses(double *pages, int population, int n, int samples, double most, int ratio)
 {
 	static Moments moments;
 	double		total = 0, base = 0, truth;
@@ -68,7 +68,7 @@ misses(double *pages, int population, int n, int samples, double most, double mo
 			}
 			MomentsAdd(&moments, &pages[2 * i]);
 		}
-		found = ratio ? IntervalOfRatio(&moments, 0, 1, most, most_base) : IntervalOfTotal(&moments, 0, most);
+		found = ratio ? IntervalOfRatio(&moments, 0, 1, most) : IntervalOfTotal(&moments, 0, most);
 		missed += truth < found.low - 1e-9 * truth || truth > found.high + 1e-9 * truth;
 	}
 	return missed;
@@ -258,9 +258,7 @@ def test_coverage_of_shapes(library: ctypes.CDLL, n: int, ratio: bool) -> None:
             value = min(MOST, shape(rng))
             pages += [value * rng.random() ** 4 if ratio else value, value]
         array = (DOUBLE * len(pages))(*pages)
-        missed = library.misses(
-            array, 1000, n, 1000, DOUBLE(1 if ratio else MOST), DOUBLE(MOST), ctypes.c_int(ratio)
-        )
+        missed = library.misses(array, 1000, n, 1000, DOUBLE(MOST), ctypes.c_int(ratio))
         # of 1,000 intervals that miss with 5 %, more than 76 do with a probability of 0.01 %
         least = {"uniform": 100, "part of the pages": 400}.get(name, 1000)
         if missed > 76 or (n >= least and missed < 26):
