@@ -5,19 +5,8 @@
  *
  * A sweep hands out the blocks first, first + 1, ... end - 1 of a fork, each
  * pinned, while PostgreSQL's read_stream reads the following ones.  It is the
- * only way in which the functions of src/inspect/ read more than a metapage:
- *
- *		Sweep		sweep = {.rel = rel, .first = 1, .end = nblocks};
- *		Buffer		buffer;
- *
- *		SweepBegin(&sweep);
- *		while (BufferIsValid(buffer = SweepNext(&sweep)))
- *		{
- *			LockBuffer(buffer, BUFFER_LOCK_SHARE);
- *			... look at the page ...
- *			UnlockReleaseBuffer(buffer);
- *		}
- *		SweepEnd(&sweep);
+ * only way in which the functions of src/inspect/ read more than a metapage;
+ * InspectPages() shows how it is used.
  *
  *-------------------------------------------------------------------------
  */
