@@ -324,21 +324,14 @@ bool
 PageReadStart(Relation rel, BlockNumber block, PageRead *page,
 			  const void *owner)
 {
+	CountsBefore before = CountsNow(rel);
+
 	if (block >= RelationGetNumberOfBlocks(rel))
 		return false;
-	page->block = block;
-	LookaheadReadClear(&page->io);
-	if (!PageReadsInBackground(rel))
-		page_advise(rel, page);
-	else if (PageReadRoom(rel, 1) < 1)
+	if (PageReadsInBackground(rel) && PageReadRoom(rel, 1) < 1)
 		return false;
-	else
-	{
-		CountsBefore before = CountsNow(rel);
-
-		page_start_reads(rel, 1, page, owner);
-		(void) UncountSince(rel, &before);
-	}
+	(void) PageReadStartRange(rel, block, 1, page, owner);
+	(void) UncountSince(rel, &before);
 	return page->origin != PAGE_ADVISED;
 }
 
