@@ -35,6 +35,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "common/int.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "portability/instr_time.h"
@@ -254,10 +255,8 @@ window_remove(Window *window, WindowEntry *entry)
 static int
 window_compare_blocks(const void *a, const void *b)
 {
-	BlockNumber one = ((const WindowEntry *) a)->page.block;
-	BlockNumber other = ((const WindowEntry *) b)->page.block;
-
-	return one < other ? -1 : one > other;
+	return pg_cmp_u32(((const WindowEntry *) a)->page.block,
+					  ((const WindowEntry *) b)->page.block);
 }
 
 /*

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/nbtree.h"
+#include "common/int.h"
 #include "exec/ahead_node.h"
 #include "exec/judge_timing.h"
 #include "index/btree_leaf.h"
@@ -471,10 +472,8 @@ LeafRingForget(LeafRing *ring)
 static int
 leaf_ring_compare(const void *a, const void *b)
 {
-	BlockNumber one = (*(LeafSlot *const *) a)->page.block;
-	BlockNumber other = (*(LeafSlot *const *) b)->page.block;
-
-	return one < other ? -1 : one > other;
+	return pg_cmp_u32((*(LeafSlot *const *) a)->page.block,
+					  (*(LeafSlot *const *) b)->page.block);
 }
 
 /*
