@@ -280,23 +280,12 @@ bitmap_link(BitmapNode *parent, const BitmapOrState *state)
 	}
 }
 
-/* Make a scan's node be found by getbitmap(). */
-static void
-bitmap_register(BitmapNode *node)
-{
-	BitmapEntry *entry;
-	bool		found;
-
-	entry = hash_search(bitmap_nodes, &node->scan, HASH_ENTER, &found);
-	entry->node = node;
-	if (found)
-		elog(ERROR, "bitmap index scan of an ended query was kept");
-}
-
 static void
 bitmap_begin(AheadNode *base)
 {
 	BitmapNode *node = (BitmapNode *) base;
+	BitmapEntry *entry;
+	bool		found;
 
 	if (IsA(base->plan_state, BitmapOrState))
 	{
@@ -304,7 +293,10 @@ bitmap_begin(AheadNode *base)
 		return;
 	}
 	node->scan = bitmap_state(node)->biss_ScanDesc;
-	bitmap_register(node);
+	entry = hash_search(bitmap_nodes, &node->scan, HASH_ENTER, &found);
+	entry->node = node;
+	if (found)
+		elog(ERROR, "bitmap index scan of an ended query was kept");
 	ScansServed++;
 }
 

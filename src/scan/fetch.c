@@ -176,14 +176,6 @@ fetch_follows_leaves(IndexScanDesc scan)
 		scan->parallel_scan == NULL;
 }
 
-/* Does the scan stand on a leaf page of a btree? */
-static inline bool
-fetch_stands_on_leaf(IndexScanDesc scan)
-{
-	return fetch_follows_leaves(scan) &&
-		BTScanPosIsValid(((BTScanOpaque) scan->opaque)->currPos);
-}
-
 /*
  * How many entries does a scan return, after its current one, without going to
  * another leaf page?  0 if it stands on none.
@@ -298,7 +290,8 @@ ScanStep(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 	else
 	{
 		/* nothing can be read ahead of the first leaf page, often the last */
-		bool		is_first = !fetch_stands_on_leaf(scan);
+		bool		is_first = !fetch_follows_leaves(scan) ||
+			!BTScanPosIsValid(((BTScanOpaque) scan->opaque)->currPos);
 
 		found = index_getnext_tid(scan, direction) != NULL;
 		if (unlikely(*node->reads != reads) && !is_first &&

@@ -164,16 +164,6 @@ copy_list_page(CopyBatch *rows, OffsetNumber first, bool begins)
 	LockBuffer(rows->buffer, BUFFER_LOCK_UNLOCK);
 }
 
-/* Begin with a row of the table, which is returned first. */
-static void
-copy_begin_batch(CopyBatch *rows, const ItemPointerData *tid)
-{
-	copy_release_page(rows);
-	rows->ended = true;
-	rows->block = ItemPointerGetBlockNumber(tid);
-	copy_list_page(rows, ItemPointerGetOffsetNumber(tid), true);
-}
-
 /* Go to the next page, if there is one. */
 static bool
 copy_next_page(CopyBatch *rows)
@@ -262,13 +252,18 @@ static void
 copy_fill(Copy *copy)
 {
 	RowsAhead  *rows = copy->keys.rows;
+	CopyBatch  *batch = &copy->batch;
 	bool		is_ahead = copy->judge.mode == JUDGE_AHEAD;
 	int			wanted = is_ahead ? copy->judge.distance : 0;
 
 	if (RowsAheadSize(rows) == 0 && is_ahead)
-		copy_begin_batch(&copy->batch, &copy->tid);
-	if (!KeysAheadIsTimeToFill(&copy->keys, wanted,
-							   is_ahead && !copy->batch.ended))
+	{
+		copy_release_page(batch);
+		batch->ended = true;
+		batch->block = ItemPointerGetBlockNumber(&copy->tid);
+		copy_list_page(batch, ItemPointerGetOffsetNumber(&copy->tid), true);
+	}
+	if (!KeysAheadIsTimeToFill(&copy->keys, wanted, is_ahead && !batch->ended))
 		return;
 	while (is_ahead && RowsAheadSize(rows) < wanted + 1 &&
 		   RowsAheadHasRoom(rows))
@@ -276,12 +271,12 @@ copy_fill(Copy *copy)
 		TupleTableSlot *slot;
 
 		CHECK_FOR_INTERRUPTS();
-		slot = copy_next_of_batch(&copy->batch);
+		slot = copy_next_of_batch(batch);
 		if (slot == NULL)
 			break;
 		KeysAheadAdd(&copy->keys, slot);
 	}
-	copy_release_page(&copy->batch);
+	copy_release_page(batch);
 	KeysAheadRead(&copy->keys);
 	if (RowsAheadSize(rows) == 1 && wanted > 0 && !RowsAheadHasRoom(rows))
 		JudgeNoRoom(&copy->judge);
