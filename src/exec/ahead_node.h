@@ -208,14 +208,6 @@ AheadNodeBy(const PlanState *plan_state, AheadRole role)
 	return query->nodes[plan_state->plan->plan_node_id][role];
 }
 
-/* The state of a node that has been taken. */
-static inline AheadNode *
-AheadNodeOf(const PlanState *plan_state)
-{
-	Assert(AheadNodeBy(plan_state, AHEAD_ITSELF)->plan_state == plan_state);
-	return AheadNodeBy(plan_state, AHEAD_ITSELF);
-}
-
 /* What was taken for a node in a role, or NULL. */
 extern AheadNode *AheadNodeFindBy(const PlanState *plan_state, AheadRole role);
 

@@ -265,7 +265,7 @@ next_row_reset(MemoryContext mcxt)
 TupleTableSlot *
 ScanNextRow(PlanState *plan_state)
 {
-	ScanNode   *node = (ScanNode *) AheadNodeOf(plan_state);
+	ScanNode   *node = (ScanNode *) AheadNodeBy(plan_state, AHEAD_ITSELF);
 	IndexScanState *state = (IndexScanState *) plan_state;
 
 	if (state->iss_NumRuntimeKeys != 0 && !state->iss_RuntimeKeysReady)
@@ -276,7 +276,7 @@ ScanNextRow(PlanState *plan_state)
 TupleTableSlot *
 ScanNextIndexOnlyRow(PlanState *plan_state)
 {
-	ScanNode   *node = (ScanNode *) AheadNodeOf(plan_state);
+	ScanNode   *node = (ScanNode *) AheadNodeBy(plan_state, AHEAD_ITSELF);
 	IndexOnlyScanState *state = (IndexOnlyScanState *) plan_state;
 
 	if (state->ioss_NumRuntimeKeys != 0 && !state->ioss_RuntimeKeysReady)
