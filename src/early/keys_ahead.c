@@ -241,8 +241,8 @@ KeysAheadForgetSizes(KeysAhead *ahead)
 		LookupForgetSizes(ahead->sources[i]->lookup);
 }
 
-WriteCounters
-KeysAheadCounters(const KeysAhead *ahead)
+void
+KeysAheadSum(const KeysAhead *ahead, WriteCounters *sum)
 {
 	WriteCounters counters = ahead->counters;
 
@@ -251,5 +251,6 @@ KeysAheadCounters(const KeysAhead *ahead)
 		if (ahead->sources[i]->lookup != NULL)
 			counters.pages.blocks_unused +=
 				LookupLeftOver(ahead->sources[i]->lookup);
-	return counters;
+	TotalsSum(&WriteTotals, sum, &counters);
+	sum->statements = Min(sum->statements, 1);
 }

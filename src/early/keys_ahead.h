@@ -59,7 +59,7 @@ typedef struct KeysAhead
 	bool		first_was_alone;	/* the oldest row was added to no other */
 	uint64		rows_of_ring;	/* rows that were handed out of the ring */
 	uint64		size_sum;		/* sum of the numbers of rows ahead of each */
-	WriteCounters counters;		/* of rows; see KeysAheadCounters() */
+	WriteCounters counters;		/* of rows; see KeysAheadSum() */
 } KeysAhead;
 
 /*
@@ -130,8 +130,11 @@ extern void KeysAheadForget(KeysAhead *ahead);
  */
 extern void KeysAheadForgetSizes(KeysAhead *ahead);
 
-/* Return the counters, as if nothing more were written. */
-extern WriteCounters KeysAheadCounters(const KeysAhead *ahead);
+/*
+ * Add the counters to those of other rings of one statement, as if nothing more
+ * were written.
+ */
+extern void KeysAheadSum(const KeysAhead *ahead, WriteCounters *sum);
 
 /*
  * Add the figures of rows that a statement writes, or the reason why nothing

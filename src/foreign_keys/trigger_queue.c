@@ -625,12 +625,7 @@ TriggerQueueCounters(const TriggerQueue *queue)
 
 	for (const QueuedRows *rows = queue->rows; rows != NULL;
 		 rows = rows->next_table)
-	{
-		WriteCounters counters = KeysAheadCounters(&rows->keys);
-
-		TotalsSum(&WriteTotals, &all, &counters);
-	}
-	all.statements = Min(all.statements, 1);
+		KeysAheadSum(&rows->keys, &all);
 	return all;
 }
 

@@ -447,14 +447,14 @@ static void
 copy_end(bool failed)
 {
 	Copy	   *copy = running;
-	WriteCounters counters;
+	WriteCounters counters = {0};
 
 	running = copy->outer;
 	for (int i = 0; i < copy->nindexes; i++)
 		IndexRoutineRemove(copy->indexes[i], &copy_members);
 	if (!failed && copy->has_row)
 		copy_end_row(copy);
-	counters = KeysAheadCounters(&copy->keys);
+	KeysAheadSum(&copy->keys, &counters);
 	if (copy->keys.rows != NULL)
 		TotalsAdd(&WriteTotals, &counters);
 	if (!failed)

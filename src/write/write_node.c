@@ -75,12 +75,7 @@ WriteNodeCounters(const WriteNode *node)
 	WriteCounters all = {0};
 
 	for (const WritePart *part = &node->whole; part != NULL; part = part->next)
-	{
-		WriteCounters counters = KeysAheadCounters(&part->keys);
-
-		TotalsSum(&WriteTotals, &all, &counters);
-	}
-	all.statements = Min(all.statements, 1);
+		KeysAheadSum(&part->keys, &all);
 	return all;
 }
 
