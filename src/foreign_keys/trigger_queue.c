@@ -559,17 +559,13 @@ TriggerQueueFinish(TriggerQueue *queue)
 
 		queue_arrive(rows, PG_INT64_MAX);
 		while ((i = bms_next_member(rows->batched, i)) >= 0)
-		{
-			ConstraintKeys *keys = rows->constraints[i];
-			bool		changed = false;
-
-			if (!ConstraintKeysOpen(keys, &changed))
-				continue;
-			if (!changed)
+			if (queue_open_constraint(rows, i))
+			{
+				/* of other relations than before, nothing is owed */
 				(void) LookupCountEnd(rows->keys.sources[i]->lookup,
 									  PG_INT32_MAX);
-			ConstraintKeysClose(keys);
-		}
+				ConstraintKeysClose(rows->constraints[i]);
+			}
 	}
 }
 
