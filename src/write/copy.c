@@ -30,6 +30,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "compat.h"
+#include "early/coming_rows.h"
 #include "early/heap_row.h"
 #include "enabled.h"
 #include "exec/judge_timing.h"
@@ -57,9 +58,10 @@
  * same page and on the next ones.  Where the batch goes on at another place,
  * for the sake of free space, the rows end here.  They are those of our own
  * command, so that nobody removes them, and their line pointers stay as they
- * are.  Which they are is noted under the page's lock; a pin is enough to read
- * them.  Their pages have just been written, and are cached: another page is
- * not read, since it may be damaged.
+ * are.  Others move them on their page only while it is locked and nobody else
+ * has it pinned.  So the page is locked after it was pinned, and from then on
+ * the pin is enough.  Their pages have just been written, and are cached:
+ * another page is not read, since it may be damaged.
  */
 typedef struct CopyBatch
 {
@@ -144,10 +146,9 @@ copy_list_page(CopyBatch *rows, OffsetNumber first, bool begins)
 	HeapTupleData row;
 
 	rows->n = rows->next = 0;
-	rows->buffer = PageFind(rows->table, rows->block);
+	rows->buffer = ComingRowsPin(rows->table, rows->block);
 	if (!BufferIsValid(rows->buffer))
 		return;
-	LockBuffer(rows->buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(rows->buffer);
 	last = PageIsNew(page) ? 0 :
 		Min(PageGetMaxOffsetNumber(page), MaxHeapTuplesPerPage);
@@ -187,7 +188,11 @@ copy_next_of_batch(CopyBatch *rows)
 	if (rows->ended)
 		return NULL;
 	if (!BufferIsValid(rows->buffer))
-		rows->buffer = PageFind(rows->table, rows->block);
+	{
+		rows->buffer = ComingRowsPin(rows->table, rows->block);
+		if (BufferIsValid(rows->buffer))
+			LockBuffer(rows->buffer, BUFFER_LOCK_UNLOCK);
+	}
 	rows->ended = !BufferIsValid(rows->buffer) ||
 		!HeapRowAt(BufferGetPage(rows->buffer), rows->offsets[rows->next++],
 				   ROW_IS_VISIBLE, tuple);
