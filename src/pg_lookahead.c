@@ -222,7 +222,7 @@ _PG_init(void)
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_lookahead.max_read_rate",
 							"Sets the maximum amount of data that a diagnostic function or an estimate reads per second.",
-							"0 means no limit.  A change takes effect at once in functions that are running.",
+							"0 means no limit.  Functions that are running follow a change of the configuration file, unless the session has its own value.",
 							&lookahead_max_read_rate,
 							0, 0, MAX_KILOBYTES,
 							PGC_USERSET,

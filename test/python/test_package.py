@@ -127,7 +127,7 @@ def test_commands_and_options_that_a_page_shows_exist(page: Path, known: dict[st
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_settings_that_a_page_shows_exist(page: Path) -> None:
-    sources = "".join(file.read_text() for file in (REPOSITORY / "src").rglob("*.c"))
+    sources = "".join(file.read_text() for file in (REPOSITORY / "src").rglob("*.[ch]"))
     defined = set(re.findall(r'"(pg_lookahead\.[a-z_]+)"', sources))
     named = set(re.findall(r"\bpg_lookahead\.([a-z_]+)\b(?!\.)", code(page)))
     others = {"c", "so", "control", "spec", "trace", "server", "cluster"}  # files and modules
