@@ -273,7 +273,7 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], run: Run | Non
 
 def _trial(run: Run | None) -> str:
     """Return what a reader must know of a run that is not whole."""
-    if run and run.options["rounds"] == 1:
+    if run and run.options["rounds"] == 1 and run.options["rows"] == [int(_QUICK["--rows"])]:
         return _PROVES_NOTHING
     if run is None or run.complete:
         return ""

@@ -234,9 +234,9 @@ StandInFind(StandIn *stand_in, Oid toast_table, Oid value)
 		stand_in->left_out--;
 		return false;
 	}
-	if (stand_in_find_from(stand_in, least, toast_table, value) ||
+	if (stand_in_find_from(stand_in, stand_in->place, toast_table, value) ||
 		(least != stand_in->place &&
-		 stand_in_find_from(stand_in, stand_in->place, toast_table, value)))
+		 stand_in_find_from(stand_in, least, toast_table, value)))
 	{
 		stand_in->failures = 0;
 		return true;

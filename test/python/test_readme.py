@@ -67,7 +67,7 @@ def result(io: str, cell: str, ratio: float, cache: str = "cold", pairs: int = 8
 
 def run(*results: Result, rounds: int = 25, complete: bool = True) -> Run:
     made = Run()
-    made.add(Session(version="1", options={"rounds": rounds}, planned=len(results)))
+    made.add(Session(version="1", options={"rounds": rounds, "rows": [200_000]}, planned=len(results)))
     for one in results:
         made.add(one)
     if complete:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import psutil
 import psycopg
 import pytest
 
@@ -415,3 +416,34 @@ def test_totals(sides: Sides) -> None:
     assert ahead["scans"] == 1 and 0.9 * ROWS < ahead["values"] < 1.5 * ROWS
     assert ahead["chunk_blocks_read"] + ahead["index_blocks_read"] <= stock["read"] + stock["index read"]
     assert fetch_row(sides["forced"].conn, "SELECT max_values > 1 FROM lookahead.toast_stats")[0]
+
+
+def test_a_scan_that_reads_far_ahead_is_followed_without_long_searches(make_cluster: MakeCluster) -> None:
+    """The scan has started reads of 1,000 pages behind its row.
+
+    To search for the row there took 27 times the processor time of COPY."""
+    cluster = make_cluster(
+        {**SERVER, "shared_buffers": "512MB", "max_connections": 20, "effective_io_concurrency": 256}
+    )
+    with cluster.connect(prepare_threshold=None) as conn:
+        run(
+            conn,
+            "CREATE EXTENSION pg_buffercache",
+            "CREATE TABLE far (id int, pad text STORAGE PLAIN, a text STORAGE EXTERNAL)",
+            "INSERT INTO far SELECT i, repeat('p', 400), repeat(md5(i::text), 70) FROM generate_series(1, 30000) AS i",
+            "VACUUM far",
+        )
+        toast = scalar(conn, "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'far'::regclass")
+        times: dict[str, list[float]] = {"pg_lookahead.toast = off": [], "pg_lookahead.debug_force = on": []}
+        for _ in range(3):
+            for setting, taken in times.items():
+                run(conn, "RESET ALL", f"SET {setting}", "SELECT count(md5(a)) FROM far WHERE id < 10")
+                for relation in ("far", toast):
+                    cluster.evict(conn, relation, os_cache=False)
+                backend = psutil.Process(conn.info.backend_pid)
+                before = backend.cpu_times()
+                run(conn, "COPY far TO '/dev/null'")
+                after = backend.cpu_times()
+                taken.append(after.user + after.system - before.user - before.system)
+    off, forced = (min(taken) for taken in times.values())
+    assert forced < 6 * max(off, 0.05), times
