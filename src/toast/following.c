@@ -63,6 +63,7 @@ static ExecutorCheckPerms_hook_type prev_ExecutorCheckPerms = NULL;
 /* The functions that send messages, and those that are called by ours. */
 static PQcommMethods senders;
 static const PQcommMethods *senders_before = NULL;
+static bool senders_are_ours = false;
 
 /* The putmessage function, while a COPY to the client is served. */
 static int
@@ -76,12 +77,16 @@ following_putmessage(char type, const char *data, size_t length)
 	return result;
 }
 
-/* Have our function called for each row that goes to the client. */
+/*
+ * Have our function called for each row that goes to the client.  It may have
+ * remained there, below functions of other code, since an earlier COPY.
+ */
 static void
 following_watch_messages(void)
 {
-	if (PqCommMethods == &senders)
+	if (senders_are_ours)
 		return;
+	senders_are_ours = true;
 	senders_before = PqCommMethods;
 	senders = *senders_before;
 	senders.putmessage = following_putmessage;
@@ -174,7 +179,10 @@ following_copy_table(PlannedStmt *pstmt, const char *query_string,
 		innermost = copy.outer;
 		starting = NULL;
 		if (innermost == NULL && PqCommMethods == &senders)
+		{
 			PqCommMethods = senders_before;
+			senders_are_ours = false;
+		}
 		if (copy.query != NULL)
 			AheadQueryEnd(copy.query);
 	}

@@ -231,10 +231,7 @@ RowsAboveFetch(RowsAbove *rows, int wanted)
 	if (!rows->opened)
 		rows_above_open(rows);
 	if (rows->ahead == NULL)
-	{
-		ExecSetExecProcNode(plan_state, rows->fetch);
 		return rows->fetch(plan_state);
-	}
 	if (rows->begun_again)
 	{
 		rows_above_forget(rows);
