@@ -61,16 +61,6 @@ coming_row_of_slot(const ComingRows *rows)
 	return ((BufferHeapTupleTableSlot *) slot)->base.tuple;
 }
 
-Buffer
-ComingRowsPin(Relation table, BlockNumber block)
-{
-	Buffer		buffer = PageFind(table, block);
-
-	if (BufferIsValid(buffer))
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	return buffer;
-}
-
 /* Pin and lock a page if it is cached, and may be looked for again already. */
 static Buffer
 coming_pin_cached(ComingRows *rows, BlockNumber block)
@@ -81,7 +71,7 @@ coming_pin_cached(ComingRows *rows, BlockNumber block)
 		rows->rest--;
 	else
 	{
-		buffer = ComingRowsPin(rows->scan->ss_currentRelation, block);
+		buffer = PageFindLocked(rows->scan->ss_currentRelation, block);
 		if (!BufferIsValid(buffer))
 			rows->rest = LOOKS_WITHOUT_PAGE;
 	}

@@ -85,10 +85,4 @@ extern void ComingRowsRestart(ComingRows *rows);
  */
 extern void ComingRowsNext(ComingRows *rows, RowVisitor *visitor);
 
-/*
- * Pin and lock a page of a table if it is in shared buffers.  What is not there
- * is being read, or will be, by the scan itself.  Counts for nothing.
- */
-extern Buffer ComingRowsPin(Relation table, BlockNumber block);
-
 #endif							/* PG_LOOKAHEAD_COMING_ROWS_H */

@@ -169,6 +169,16 @@ PageFind(Relation rel, BlockNumber block)
 }
 
 Buffer
+PageFindLocked(Relation rel, BlockNumber block)
+{
+	Buffer		buffer = PageFind(rel, block);
+
+	if (BufferIsValid(buffer))
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	return buffer;
+}
+
+Buffer
 PageReadIfSound(Relation rel, BlockNumber block)
 {
 	Buffer		buffer = PageFind(rel, block);

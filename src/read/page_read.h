@@ -87,6 +87,9 @@ extern void PageReadWait(Relation rel, const PageRead *page);
  */
 extern Buffer PageFind(Relation rel, BlockNumber block);
 
+/* Do so, and lock it in share mode. */
+extern Buffer PageFindLocked(Relation rel, BlockNumber block);
+
 /*
  * Pin a page of the main fork, which exists; InvalidBuffer, without a report,
  * if it is damaged: the server may never come to it.  One that is not cached is

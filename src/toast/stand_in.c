@@ -169,7 +169,7 @@ stand_in_find_at(StandIn *stand_in, BlockNumber place, Oid toast_table,
 	HeapScanDesc scan = stand_in->scan;
 	BlockNumber block = (BlockNumber)
 		(((uint64) scan->rs_startblock + place) % scan->rs_nblocks);
-	Buffer		buffer = ComingRowsPin(stand_in->table, block);
+	Buffer		buffer = PageFindLocked(stand_in->table, block);
 	bool		found;
 
 	if (!BufferIsValid(buffer))

@@ -30,7 +30,6 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "compat.h"
-#include "early/coming_rows.h"
 #include "early/heap_row.h"
 #include "enabled.h"
 #include "exec/judge_timing.h"
@@ -146,7 +145,7 @@ copy_list_page(CopyBatch *rows, OffsetNumber first, bool begins)
 	HeapTupleData row;
 
 	rows->n = rows->next = 0;
-	rows->buffer = ComingRowsPin(rows->table, rows->block);
+	rows->buffer = PageFindLocked(rows->table, rows->block);
 	if (!BufferIsValid(rows->buffer))
 		return;
 	page = BufferGetPage(rows->buffer);
@@ -189,7 +188,7 @@ copy_next_of_batch(CopyBatch *rows)
 		return NULL;
 	if (!BufferIsValid(rows->buffer))
 	{
-		rows->buffer = ComingRowsPin(rows->table, rows->block);
+		rows->buffer = PageFindLocked(rows->table, rows->block);
 		if (BufferIsValid(rows->buffer))
 			LockBuffer(rows->buffer, BUFFER_LOCK_UNLOCK);
 	}
