@@ -23,7 +23,7 @@ from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
-from queries import fetch_row, run
+from queries import run, scalar
 from relations import clean_log, install
 
 MakeCluster = Callable[..., Cluster]
@@ -102,8 +102,7 @@ def applicable(
 
 def reads_are_async(conn: psycopg.Connection[Any]) -> bool:
     """Whether the server reads in the background: not on 17, and not with io_method=sync."""
-    row = fetch_row(conn, "SELECT current_setting('io_method', true)")
-    return row is not None and row[0] not in (None, "sync")
+    return scalar(conn, "SELECT current_setting('io_method', true)") not in (None, "sync")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,10 +16,11 @@ from typing import Any
 import psycopg
 
 from clusters import standby_of
+from command_line import dsn_of
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
-from queries import fetch_row, run
+from queries import run, scalar
 
 DATABASES = {"shop": 9, "bare": 4, "unloaded": 4, "killed": 3, "slow": 3, "monitored": 4, "sync": 4}
 """How many each server has, ``postgres`` among them; with the standby's, 40."""
@@ -83,18 +84,6 @@ class Fleet:
         sections = ("\n".join([f"[{name}]", *self.dsns[name].split()]) for name in chosen)
         path.write_text("# of a test\n" + "\n\n".join(sections) + "\n")
         return path
-
-
-def dsn_of(cluster: Cluster, **more: object) -> str:
-    """Of a database of a private server."""
-    parts = {
-        "host": cluster.socket_dir,
-        "port": cluster.port,
-        "user": "postgres",
-        "dbname": "postgres",
-        **more,
-    }
-    return " ".join(f"{name}={value}" for name, value in parts.items())
 
 
 @contextmanager
@@ -173,8 +162,7 @@ def _fill(named: tuple[str, Cluster]) -> None:
 
 def refuse(conn: psycopg.Connection[Any], role: str) -> None:
     """Ask this role for its password from now on."""
-    row = fetch_row(conn, "SHOW hba_file")
-    file = Path(row[0])
+    file = Path(scalar(conn, "SHOW hba_file"))
     file.write_text(f"local all {role} scram-sha-256\n" + file.read_text())
     conn.execute("SELECT pg_reload_conf()")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import psycopg
-
 from conftest import MakeCluster
 from pg_lookahead.lab.profile import record, records, variant
 from pg_lookahead.server.cluster import Cluster
@@ -34,12 +32,6 @@ def profiling(make: MakeCluster, settings: Mapping[str, object] | None = None) -
         conn.execute("CREATE INDEX ON scanned (r)")
         conn.execute("VACUUM (FREEZE, ANALYZE) scanned")
     return server
-
-
-def dsn_of(server: Cluster) -> str:
-    return psycopg.conninfo.make_conninfo(
-        host=str(server.socket_dir), port=server.port, user="postgres", dbname="postgres"
-    )
 
 
 def directory(server: Cluster) -> Path:

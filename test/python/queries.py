@@ -53,6 +53,14 @@ def scalar(conn: psycopg.Connection[Any], query: Query, parameters: Parameters =
     return fetch_row(conn, query, parameters)[0]
 
 
+def query_plan(
+    conn: psycopg.Connection[Any], query: str, options: str = "ANALYZE, BUFFERS, TIMING off, SUMMARY off"
+) -> dict[str, Any]:
+    """What EXPLAIN with these options tells of a query, which it executes if ANALYZE is one of them."""
+    found: dict[str, Any] = scalar(conn, f"EXPLAIN ({options}, FORMAT json) {query}")[0]["Plan"]
+    return found
+
+
 class Notice(NamedTuple):
     """What the server tells a session beside its answers."""
 

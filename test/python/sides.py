@@ -19,7 +19,7 @@ from clusters import until
 from corruption import line_pointers
 from differential import Session, bad_lines
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row, relation_count, run, scalar
+from queries import fetch, fetch_row, query_plan, relation_count, run, scalar
 from relations import evict
 from scans import INDEX_SCANS, blocks_read_ahead
 
@@ -89,9 +89,7 @@ class Side:
 
     def plan(self, query: str) -> dict[str, Any]:
         """Of a query that is executed, with its blocks."""
-        plan = self.value(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {query}")
-        found: dict[str, Any] = plan[0]["Plan"]
-        return found
+        return query_plan(self.conn, query)
 
     def evict(self, *relations: str | int) -> None:
         evict(self.conn, *(relations or ("t",)))

@@ -45,7 +45,7 @@ from pg_lookahead.report.record import OURS, STOCK, Identity, Result, Server, in
 from pg_lookahead.server import environment
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
-from queries import fetch, fetch_row
+from queries import fetch, fetch_row, scalar
 
 ROWS = 50_000
 
@@ -774,8 +774,8 @@ def controlled(subject: scans.Scan, done: Callable[[Interval], bool]) -> Interva
 
 def test_read_latency(loaded: Cluster) -> None:
     with loaded.session() as conn:
-        row = fetch_row(conn, "SELECT pg_relation_filepath('lookahead_bench.t')")
-    told = environment.read_latency_in_words(environment.read_quartiles(loaded.data / row[0], 8))
+        path = scalar(conn, "SELECT pg_relation_filepath('lookahead_bench.t')")
+    told = environment.read_latency_in_words(environment.read_quartiles(loaded.data / path, 8))
     assert "µs" in told or told.startswith("unknown")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +33,7 @@ from pg_lookahead.report.record import (
     Unavailable,
 )
 from pg_lookahead.server.installation import ClusterError
+from screen import assert_as_it_was, shown
 
 HOSTILE = '</svg><script src="http://example.invalid/x.js">$\\frac{1}{2}$</script> & ' + "very_long_name " * 9
 
@@ -227,7 +226,6 @@ CPU = Interval(0.991, 0.99, 0.992, 9)
 
 
 def screens(width: int) -> str:
-    console = Console(width=width, file=io.StringIO(), color_system=None)
     where = [Server(4_000_000, io=one, settings=("io_workers=12",)) for one in ("buffered", "direct")]
     cells: dict[Server, list[Any]] = {
         where[0]: [
@@ -245,29 +243,12 @@ def screens(width: int) -> str:
         *(Environment(server=one, facts=told) for one, told in facts.items()),
         *(result(of, *names, **more) for of, rows in cells.items() for *names, more in rows),
     )
-    terminal.show(console, run)
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+    return shown(lambda console: terminal.show(console, run), width)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_screen_is_as_it_was(width: int, request: pytest.FixtureRequest) -> None:
-    """Nothing is cut, and no line is wider than the screen; anew by PG_LOOKAHEAD_SNAPSHOTS=write."""
-    found = screens(width)
-    assert max(map(len, found.splitlines())) <= width and "…" not in found
-    for word in (
-        "1 row in 500 deleted",
-        "pgstattuple_approx",
-        "2.70",
-        "0.993",
-        "refused: not cold",
-    ):
-        assert word in found
-    snapshot = Path(__file__).with_name("screens") / f"bench-{width}.txt"
-    if os.environ.get("PG_LOOKAHEAD_SNAPSHOTS") == "write":
-        snapshot.parent.mkdir(exist_ok=True)
-        snapshot.write_text(found)
-    assert found == snapshot.read_text()
+def test_a_screen_is_as_it_was(width: int) -> None:
+    assert_as_it_was(screens(width), "bench", width)
 
 
 @pytest.mark.parametrize("width", [1, 20, 40])
@@ -282,26 +263,28 @@ def test_a_narrow_screen_loses_no_word(width: int) -> None:
     ):
         assert word in " ".join(found.split()), word
     assert width < 40 or max(map(len, found.splitlines())) <= width
-    console = Console(width=width, file=io.StringIO())
-    fleet_terminal.show(console, Report(tool="1", at="", servers=[FleetServer(name="a", error="no")]), 5)
+    fleet = Report(tool="1", at="", servers=[FleetServer(name="a", error="no")])
+    assert shown(lambda console: fleet_terminal.show(console, fleet, 5), width)
 
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_progress_on_a_terminal_is_not_cut(width: int) -> None:
-    console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
     long = result(
         server(0.5, "io_workers=12"), "index_scan_clients", "4 clients, many tables, 6,250 rows each", 0.8
     )
-    with terminal.Progress(console) as progress:
-        progress.planned(2, 4.5, 60.0)
-        progress.cell(long)
-        progress.so_far(Interval(0.8, 0.7, 0.9, 12))
-        progress.done(long)
-        progress.step("building another index of a table whose name is quite long, so that it must be folded")
-    assert isinstance(console.file, io.StringIO)
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue()).replace("\r", "\n")
-    assert "…" not in shown and max(map(len, shown.splitlines())) <= width
-    assert "(1 of 2, about" in shown and "slower" in shown
+
+    def show(console: Console) -> None:
+        with terminal.Progress(console) as progress:
+            progress.planned(2, 4.5, 60.0)
+            progress.cell(long)
+            progress.so_far(Interval(0.8, 0.7, 0.9, 12))
+            progress.done(long)
+            progress.step("building another index of a table whose name is so long that it must be folded")
+
+    told = shown(show, width, terminal=True)
+    told = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", told).replace("\r", "\n")
+    assert "…" not in told and max(map(len, told.splitlines())) <= width
+    assert "(1 of 2, about" in told and "slower" in told
 
 
 @pytest.mark.parametrize(
@@ -442,28 +425,26 @@ def test_a_run_with_a_report(tmp_path: Path) -> None:
 
 def test_progress_shows_names_as_they_are() -> None:
     """A database may have a name that rich would take for markup."""
-    console = Console(file=io.StringIO(), force_terminal=True)
-    with words.status(console) as say:
-        say("waiting for a[/b] on [red]db1")
-        console.print("")  # draws the line anew
-    assert isinstance(console.file, io.StringIO)
-    assert "waiting for a[/b] on [red]db1" in console.file.getvalue()
+
+    def show(console: Console) -> None:
+        with words.status(console) as say:
+            say("waiting for a[/b] on [red]db1")
+            console.print("")  # draws the line anew
+
+    assert "waiting for a[/b] on [red]db1" in shown(show, terminal=True)
 
 
 def test_a_terminal_does_not_obey_a_name() -> None:
     """Whoever may create a table could send control codes to the terminal of whoever runs a report."""
-    console = Console(file=io.StringIO(), force_terminal=True, width=80)
     hostile = "\x1b]0;x\x07\x9b2J"
-    words.say(console, hostile)
     found = Report(
         tool="1", at="2026-11-24T00:00:00+00:00", servers=[FleetServer(name=hostile, error=hostile)]
     )
-    fleet_terminal.show(console, found, 5)
-    assert isinstance(console.file, io.StringIO)
-    shown = console.file.getvalue()
-    assert "\\x1b]0;x\\x07\\x9b2J" in shown and not {"\x1b]", "\x07", "\x9b"} & set(
-        re.findall("\x1b]|[\x07\x9b]", shown)
-    )
+    for told in (
+        shown(lambda console: words.say(console, hostile), terminal=True),
+        shown(lambda console: fleet_terminal.show(console, found, 5), terminal=True),
+    ):
+        assert "\\x1b]0;x\\x07\\x9b2J" in told and not re.search("\x1b]|[\x07\x9b]", told)
     assert "\\x1b" in refused("bench", "--scenario", "\x1b[2J")
 
 
@@ -471,10 +452,7 @@ def test_a_terminal_does_not_obey_a_name() -> None:
 def test_a_section_of_a_report_without_rows_says_so(error: str) -> None:
     """If any server answered."""
     found = Report(tool="1", at="2026-11-24T00:00:00+00:00", servers=[FleetServer(name="a", error=error)])
-    console = Console(file=io.StringIO(), width=80)
-    fleet_terminal.show(console, found, 5)
-    assert isinstance(console.file, io.StringIO)
     page = fleet_html.page_of(found, 5)
-    for shown in (console.file.getvalue(), page):
-        assert ("The report knows of no setting to change." in shown) == (not error)
+    for told in (shown(lambda console: fleet_terminal.show(console, found, 5)), page):
+        assert ("The report knows of no setting to change." in told) == (not error)
     assert ", 1 server." in page

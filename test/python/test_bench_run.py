@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 import command_line
-from command_line import start
+from command_line import await_line, start
 from installations import Copy, copy_installation
 from pg_lookahead.bench.options import Options
 from pg_lookahead.report.journal import Journal
@@ -186,10 +186,7 @@ def test_ctrl_c_leaves_nothing_and_loses_nothing(tmp_path: Path) -> None:
     if NO_FUSE is None:
         arguments += ["--latency", "0,0.1"]
     process = start("bench", *arguments)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "ratio" in line:
-            break
+    await_line(process, "ratio")
     assert (f"-{process.pid}-" in mounts()) == (NO_FUSE is None)
     process.send_signal(signal.SIGINT)
     shown, told = process.communicate(timeout=600)

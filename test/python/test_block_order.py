@@ -6,7 +6,6 @@ block order, too.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_dicts, fetch_row
+from queries import fetch, fetch_dicts, fetch_row, query_plan
 from scans import EVICT_ALL, INDEX_SCANS
 
 pytestmark = pytest.mark.within_scans
@@ -113,8 +112,7 @@ def test_explain(conn: Connection) -> None:
     plan = "\n".join(row[0] for row in conn.execute(f"EXPLAIN (ANALYZE, COSTS off) {NOISY}".encode()))
     assert "  sorted=" in plan and " combined=" in plan and " evicted=0" in plan
     conn.execute(EVICT_ALL)
-    row = fetch_row(conn, f"EXPLAIN (ANALYZE, COSTS off, FORMAT json) {NOISY}")
-    node = (row[0] if not isinstance(row[0], str) else json.loads(row[0]))[0]["Plan"]
+    node = query_plan(conn, NOISY)
     assert node["Look-Ahead Issue Order"] == "block"
     assert node["Look-Ahead Blocks Sorted"] > 16
     assert 0 <= node["Look-Ahead Reads Combined"] <= node["Look-Ahead Reads"]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -34,7 +35,7 @@ from maintenance import (
 )
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
-from queries import fetch, fetch_row, run, scalar
+from queries import fetch, fetch_row, query_plan, run, scalar
 from relations import (
     BLOCK,
     Connection,
@@ -85,7 +86,7 @@ def db(server: Cluster) -> Iterator[Connection]:
 def answer(conn: Connection, where: str) -> tuple[list[Any], float, str]:
     """The rows that the Bloom index finds, what it returned before the recheck, and its name."""
     query = f"FROM t WHERE {where}"
-    plan = scalar(conn, f"EXPLAIN (ANALYZE, TIMING off, SUMMARY off, FORMAT json) SELECT {query}")[0]["Plan"]
+    plan = query_plan(conn, f"SELECT {query}")
     assert plan["Node Type"] == "Bitmap Heap Scan", plan
     scan = plan["Plans"][0]
     rows = fetch(conn, f"SELECT ctid {query} ORDER BY 1")
@@ -381,15 +382,20 @@ def test_concurrency(db: Connection, server: Cluster, rng: random.Random) -> Non
     assert entries_and_rows(db)
 
 
-def test_no_room_for_entries(db: Connection, server: Cluster) -> None:
-    """VACUUM of a page whose pd_upper lies below its entries, where contrib's crashes, is an error."""
+def make_vulnerable(db: Connection, server: Cluster) -> Path:
+    """A table and an index that VACUUM removes something of; the index's file, which is not cached."""
     run(db, "CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 2000) i")
     run(db, "CREATE INDEX t_bloom ON t USING bloom (a)", "DELETE FROM t WHERE a % 3 = 0", "CHECKPOINT")
     set_served(db, True)
     # the damage is to be found by us, not by the checksum
-    run(db, "SET ignore_checksum_failure = on", "SET client_min_messages = error")
-    path = data_file(server, db, "t_bloom")
+    run(db, "SET ignore_checksum_failure = on", "SET client_min_messages = error", "SET enable_seqscan = off")
     evict(db, "t_bloom")
+    return data_file(server, db, "t_bloom")
+
+
+def test_no_room_for_entries(db: Connection, server: Cluster) -> None:
+    """VACUUM of a page whose pd_upper lies below its entries, where contrib's crashes, is an error."""
+    path = make_vulnerable(db, server)
     intact = path.read_bytes()
     write_at(path, BLOCK + 12, struct.pack("<HH", HEADER, HEADER))
     with pytest.raises(
@@ -405,11 +411,7 @@ def test_no_room_for_entries(db: Connection, server: Cluster) -> None:
 
 def test_flags_that_nobody_knows(db: Connection, server: Cluster) -> None:
     """contrib looks at one flag of a page, and so do we: nothing fails for the sake of another one."""
-    run(db, "CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 2000) i")
-    run(db, "CREATE INDEX t_bloom ON t USING bloom (a)", "DELETE FROM t WHERE a % 3 = 0", "CHECKPOINT")
-    run(db, "SET ignore_checksum_failure = on", "SET enable_seqscan = off")
-    path = data_file(server, db, "t_bloom")
-    evict(db, "t_bloom")
+    path = make_vulnerable(db, server)
     write_at(path, 2 * BLOCK - 6, struct.pack("<H", 4))
     assert scalar(db, "SELECT count(*) FROM t WHERE a = 7") == 1
     assert scalar(db, "SELECT live_tuples FROM lookahead.pgstatbloomindex('t_bloom')") == 2000

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 import pg_lookahead
-from clusters import crash, standby_of, wait_for_replay
+from clusters import crash
 from command_line import as_here
 from conftest import MakeCluster
 from pg_lookahead.server import cache, home, reap
@@ -104,36 +104,6 @@ def test_kill_leaves_no_shared_memory(make_cluster: MakeCluster) -> None:
     assert not any(file.exists() for file in files)
     ids = {line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
     assert not ids & {segment.removeprefix("SYSV:") for segment in segments}
-
-
-def test_standby_follows(make_cluster: MakeCluster) -> None:
-    primary = make_cluster({"work_mem": "6MB"})
-    with primary.connect() as conn:
-        conn.execute("CREATE TABLE followed (a int)")
-    standby = standby_of(primary, {"work_mem": "7MB"})
-    try:
-        for rows in (1, 2):
-            with primary.connect() as conn:
-                conn.execute("INSERT INTO followed VALUES (1)")
-            wait_for_replay(standby, primary)
-            with standby.connect() as conn:
-                assert scalar(conn, "SELECT pg_is_in_recovery()") is True
-                assert scalar(conn, "SHOW work_mem") == "7MB"
-                assert scalar(conn, "SELECT count(*) FROM followed") == rows
-    finally:
-        standby.destroy()
-
-
-def test_several_at_once(make_cluster: MakeCluster, cluster: Cluster) -> None:
-    several = [cluster, *(make_cluster({"application_name": f"server {i}"}) for i in range(2))]
-    names = []
-    for server in several:
-        with server.connect() as conn:
-            names.append(scalar(conn, "SHOW data_directory"))
-    assert len(set(names)) == len(several)
-    several[1].destroy()
-    with several[2].connect() as conn:
-        assert scalar(conn, "SELECT 1") == 1
 
 
 def test_a_directory_of_ones_own(short_directory: Path) -> None:

@@ -42,7 +42,7 @@ ROUNDS = 4
 def server(make_cluster: MakeCluster) -> Cluster:
     """A server where nothing happens by itself; without checksums, so that pages can be moved."""
     return make_cluster(
-        settings={"autovacuum": False, "shared_buffers": "32MB", "max_prepared_transactions": 5},
+        settings={"autovacuum": False, "shared_buffers": "32MB"},
         initdb_args=["--no-data-checksums"],
     )
 
@@ -249,22 +249,6 @@ def test_a_sweep_counts_as_a_sequential_scan(db: Connection) -> None:
         assert ask(db, schema, "pgstattuple", "h").error is None
         run(db, "SELECT pg_stat_force_next_flush()")
         assert fetch(db, counts) == [(scans + 1, tuples + 1000)], schema
-
-
-def test_prepared_transaction(server: Cluster, db: Connection, rng: random.Random) -> None:
-    run(
-        db,
-        "CREATE TABLE h AS SELECT i id FROM generate_series(1, 1000) i",
-        "BEGIN",
-        "DELETE FROM h WHERE id % 3 = 0",
-        "INSERT INTO h SELECT 0 FROM generate_series(1, 55)",
-        "PREPARE TRANSACTION 'p'",
-    )
-    try:
-        assert check(db, "h", rng)["pgstattuple_approx"]["dead_tuple_count"] == 55
-    finally:
-        run(db, "ROLLBACK PREPARED 'p'")
-    check(db, "h", rng)
 
 
 @pytest.mark.parametrize("round", range(ROUNDS))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row, noticed, run, scalar
+from queries import fetch, fetch_row, noticed, query_plan, run, scalar
 from relations import Connection, evict, install
 
 COMBINE = 16
@@ -62,10 +61,7 @@ def blocks_of(plan: dict[str, Any]) -> tuple[int, int]:
 
 
 def explain(db: Connection, function: str, relation: str, schema: str = "lookahead") -> dict[str, Any]:
-    call = f"{schema}.{function}('{relation}'::regclass)"
-    answer = scalar(db, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM {call}")
-    plan: dict[str, Any] = (json.loads(answer) if isinstance(answer, str) else answer)[0]["Plan"]
-    return plan
+    return query_plan(db, f"SELECT * FROM {schema}.{function}('{relation}'::regclass)")
 
 
 def reads(db: Connection) -> tuple[int, int]:

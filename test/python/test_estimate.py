@@ -234,20 +234,6 @@ def test_sample(conn: Connection, relation: str) -> None:
     assert len({repr(one) for one in others}) > 1
 
 
-@pytest.mark.parametrize("relation", ["e_k", "e_hash"])
-def test_nearly_all(conn: Connection, relation: str) -> None:
-    """A sample that lacks a few pages is nearly exact: the finite population is taken into account."""
-    function = RELATIONS[relation]
-    pages = int(scalar(conn, "SELECT pg_relation_size(%s::regclass) / 8192", [relation])) - 1
-    truth = estimate(conn, relation, function=function, sample_pages=WHOLE)["free_bytes"]
-    for lacking in (2, 4):
-        found = estimate(conn, relation, function=function, sample_pages=pages - lacking, seed=4)[
-            "free_bytes"
-        ]
-        assert found.low <= truth.value <= found.high
-        assert found.high - found.low <= 2 * (lacking + 1) * BLOCK
-
-
 def test_precision(conn: Connection) -> None:
     """As many pages as it takes, and no more: fewer for less precision, all for what only all give."""
     size = estimate(conn, "e_gist", sample_pages=WHOLE)["size"].value

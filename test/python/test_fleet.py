@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import io
 import json
 import os
 import re
@@ -24,18 +23,18 @@ import yaml
 from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 from psycopg import AsyncConnection
-from rich.console import Console
 
 from browser import look_at, needs_browser
 from clusters import crash
-from command_line import refused, start, tool
-from fleet import DATABASES, Fleet, dsn_of, fleet
+from command_line import await_line, dsn_of, refused, start, tool
+from fleet import DATABASES, Fleet, fleet
 from pg_lookahead.fleet import collect, records, tables, terminal
 from pg_lookahead.fleet.queries import VIEWS
 from pg_lookahead.fleet.records import Report, Server
 from pg_lookahead.measure import fio
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch_row
+from screen import shown
 
 ROOT = Path(__file__).resolve().parents[2]
 ESTIMATES = """
@@ -343,12 +342,9 @@ def test_metrics(run: Run) -> None:
 
 
 def test_a_terminal_of_80_columns(run: Run) -> None:
-    console = Console(width=80, file=io.StringIO(), color_system=None)
-    terminal.show(console, run.report, 10)
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
+    text = shown(lambda console: terminal.show(console, run.report, 10))
+    lines = text.splitlines()
     assert max(map(len, lines)) <= 80, [line for line in lines if len(line) > 80]
-    text = "\n".join(lines)
     for section in ("What gains", "State", "Where reads wait", "What to set", "What to rebuild"):
         assert section in lines
     assert not re.search(r"\S…", text), "rich cut a word"
@@ -471,11 +467,8 @@ def test_ctrl_c_leaves_the_results_so_far(servers: Fleet, tmp_path: Path) -> Non
     file = tmp_path / "cut.json"
     dsns = [f"--dsn={dsn_of(servers.clusters[name], dbname=name + '1')}" for name in ("unloaded", "slow")]
     process = start("report", *dsns, "--json", file, "--bloat-timeout", "600", *QUICK)
-    assert process.stderr is not None
     wait_for_estimate(servers.clusters["slow"])
-    for line in process.stderr:
-        if "1 of 2; waiting for" in line and "slow1" in line:
-            break
+    await_line(process, "1 of 2; waiting for", "slow1")
     process.send_signal(signal.SIGINT)
     screen, _ = process.communicate(timeout=120)
     assert process.returncode == 130 and "interrupted" in screen

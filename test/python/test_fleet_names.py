@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from command_line import refused, tool
+from command_line import dsn_of, refused, tool
 from conftest import MakeCluster
-from fleet import dsn_of
 from pg_lookahead.server import dsn
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation

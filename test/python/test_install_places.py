@@ -15,7 +15,7 @@ from installations import Copy, copy_installation, copy_sources, looks_ahead, ma
 from pg_lookahead.server.cluster import Cluster, ClusterError
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
-from queries import fetch, fetch_row
+from queries import fetch, fetch_row, scalar
 from scans import EVERY_METHOD, INDEX_SCANS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,8 +95,7 @@ def test_an_update_in_a_prefix(image: Path, bare: Copy) -> None:
         conn.execute("CREATE EXTENSION pg_lookahead")
         moved.install_next_sql()
         conn.execute("ALTER EXTENSION pg_lookahead UPDATE")
-        row = fetch_row(conn, "SELECT extversion FROM pg_extension WHERE extname = 'pg_lookahead'")
-        assert row == ("1.1",)
+        assert scalar(conn, "SELECT extversion FROM pg_extension WHERE extname = 'pg_lookahead'") == "1.1"
 
 
 # Plugins
@@ -125,8 +124,7 @@ def test_a_plugin_needs_no_superuser(sources: Path, bare: Copy) -> None:
                     ):
                         conn.execute(f"SET {preloaded} = 'pg_lookahead'".encode())
             with cluster.connect(user="reader", options="-c local_preload_libraries=pg_lookahead") as conn:
-                row = fetch_row(conn, "SHOW pg_lookahead.enabled")
-                assert row == ("on",)
+                assert scalar(conn, "SHOW pg_lookahead.enabled") == "on"
     finally:
         make_library(sources, "uninstall-plugin", f"pkglibdir={bare.pkglibdir}")
     assert not (bare.pkglibdir / "plugins" / "pg_lookahead.so").exists()

@@ -22,7 +22,7 @@ from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead.lab.profile import variant
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row, run, scalar
+from queries import fetch, fetch_row, query_plan, run, scalar
 from relations import evict
 from scans import INDEX_SCANS
 
@@ -222,10 +222,9 @@ def reads_of_all(conn: Connection, query: str, look_ahead: bool = True) -> int:
     indexes = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid::regclass::text = ANY (%s)"
     evict(conn, *TABLES, *(row[0] for row in conn.execute(indexes, [list(TABLES)])))
     conn.execute(f"SET pg_lookahead.index_scan = {look_ahead}".encode())
-    row = fetch_row(conn, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {query}")
+    read = int(query_plan(conn, query)["Shared Read Blocks"])
     conn.execute("RESET pg_lookahead.index_scan")
-    assert row is not None
-    return int(row[0][0]["Plan"]["Shared Read Blocks"])
+    return read
 
 
 def test_what_a_worker_looks_up_is_not_counted(conn: Connection) -> None:
@@ -235,13 +234,11 @@ def test_what_a_worker_looks_up_is_not_counted(conn: Connection) -> None:
     query = (
         f"SELECT id FROM t WHERE k = ANY ('{{{','.join(map(str, range(1, 9000, 3)))}}}') AND dup > 2::bigint"
     )
-    explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {query}"
     hits = {}
     for look_ahead in ("off", "on", "off", "on"):  # the first two of them fill the session's own caches
         conn.execute(f"SET pg_lookahead.index_scan = {look_ahead}".encode())
         evict(conn, "t")
-        row = fetch_row(conn, explain)
-        plan = row[0][0]["Plan"]
+        plan = query_plan(conn, query)
         hits[look_ahead] = plan["Shared Hit Blocks"], plan["Shared Read Blocks"]
     assert hits["on"] == hits["off"]
 
@@ -335,8 +332,7 @@ def distance(conn: Connection, *settings: str) -> int:
     for setting in (FORCE, *settings):
         conn.execute(setting.encode())
     evict(conn, "t")
-    row = fetch_row(conn, f"EXPLAIN (ANALYZE, FORMAT json) {BY_K}")
-    plan = row[0][0]["Plan"]
+    plan = query_plan(conn, BY_K)
     assert 0 < plan["Look-Ahead Mean Distance"] <= plan["Look-Ahead Maximum Distance"]
     return int(plan["Look-Ahead Maximum Distance"])
 
@@ -378,11 +374,10 @@ def test_window_fits_the_buffers(conn: Connection) -> None:
     for order, figure, most in (("index", "Maximum Distance", 12), ("block", "Blocks Sorted", 50)):
         conn.execute(f"SET pg_lookahead.issue_order = {order}".encode())
         before = counts(conn)["blocks_read"]
-        query = "EXPLAIN (ANALYZE, FORMAT json) SELECT k, pad FROM scattered ORDER BY k"
-        row = fetch_row(conn, query)
+        plan = query_plan(conn, "SELECT k, pad FROM scattered ORDER BY k")
         assert counts(conn)["blocks_read"] > before
         if conn.info.server_version >= 180000:
-            assert 0 < row[0][0]["Plan"][f"Look-Ahead {figure}"] <= most
+            assert 0 < plan[f"Look-Ahead {figure}"] <= most
 
 
 @pytest.mark.parametrize("rows", (3, 6, 12))
@@ -746,9 +741,9 @@ def test_where_the_library_is_loaded(own_cluster: MakeCluster) -> None:
 
 def test_a_second_copy_is_refused(conn: Connection, server: Cluster) -> None:
     """However often it is asked for, a copy of the library at another place leaves the session as it was."""
-    row = fetch_row(conn, "SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR'")
+    libdir = scalar(conn, "SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR'")
     copy = server.data / "pg_lookahead_copy.so"
-    shutil.copyfile(Path(row[0], "pg_lookahead.so"), copy)
+    shutil.copyfile(Path(libdir, "pg_lookahead.so"), copy)
     copy.chmod(0o755)
     conn.execute(FORCE)
     for _ in range(3):

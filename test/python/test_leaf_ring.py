@@ -137,10 +137,10 @@ def test_restored_positions(sides: Sides, columns: str) -> None:
         side.evict("e", "d", "e_k", "d_k")
         rows = side.rows(query)
         side.evict("e", "d", "e_k", "d_k")
-        plan = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {query}")
+        plan = side.plan(query)
         assert "Merge Join" in str(plan)
         side.run("RESET enable_hashjoin; RESET enable_nestloop; SET enable_sort = off; RESET enable_material")
-        return [rows, explained(plan[0][0][0]["Plan"])]
+        return [rows, explained(plan)]
 
     assert len(alike(sides, observed)[0]) == 100 * 300
 
@@ -174,8 +174,8 @@ def test_partitions(sides: Sides, bitmaps: bool, parallel: int) -> None:
         side.evict(*(f"parts{i}" for i in range(4)), *(f"parts{i}_b_idx" for i in range(4)))
         rows = side.rows(query)
         side.evict(*(f"parts{i}" for i in range(4)), *(f"parts{i}_b_idx" for i in range(4)))
-        plan = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {query}")
-        return [rows, explained(plan[0][0][0]["Plan"]) if parallel == 0 else None]
+        plan = side.plan(query)
+        return [rows, explained(plan) if parallel == 0 else None]
 
     before = leaf_pages_read(sides["forced"])
     alike(sides, observed)

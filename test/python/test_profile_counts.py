@@ -147,7 +147,7 @@ def test_diagnostics_have_a_call_a_page(server: Cluster) -> None:
             "SELECT calls, pg_relation_size('scanned_i_idx') / 8192 - 1 FROM lookahead.function_stats"
             " WHERE function = 'pgstatindex_page'",
         )
-    assert row is not None and row[0] == row[1] > 0
+    assert row[0] == row[1] > 0
 
 
 def test_an_error_leaves_a_record_that_adds_up(server: Cluster) -> None:

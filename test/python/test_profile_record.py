@@ -18,13 +18,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from command_line import refused, tool
+from command_line import dsn_of, refused, tool
 from conftest import MakeCluster
 from pg_lookahead.lab.profile import command, record, records, variant
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import ClusterError, Installation
-from profiles import PLAIN, ROWS, SCAN, TRACK, calls, directory, dsn_of, left_by, profiling, session
-from queries import fetch, fetch_row
+from profiles import PLAIN, ROWS, SCAN, TRACK, calls, directory, left_by, profiling, session
+from queries import fetch, query_plan
 from relations import await_true
 
 RECORD = ("lab", "profile", "record", "--warm", "0", "--query")
@@ -68,10 +68,7 @@ def test_only_the_variant_has_profiles(make_cluster: MakeCluster, server: Cluste
         assert settings_of(other) - settings_of(conn) == {"pg_lookahead.track_functions"}
         assert objects_of(other) - objects_of(conn) == {"function_stats", "function_stats_reset"}
         assert not settings_of(conn) - settings_of(other) and not objects_of(conn) - objects_of(other)
-        row = fetch_row(
-            conn, "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_lookahead_profile'"
-        )
-        assert row == (0,)
+        assert not fetch(conn, "SELECT FROM pg_available_extensions WHERE name = 'pg_lookahead_profile'")
     pg_config = Installation.find().bindir / "pg_config"
     libdir = subprocess.run([pg_config, "--pkglibdir"], capture_output=True, text=True, check=True).stdout
     ours, theirs = variant.build().directory / "pg_lookahead.so", Path(libdir.strip()) / "pg_lookahead.so"
@@ -108,9 +105,9 @@ def test_parallel_workers_leave_records(server: Cluster) -> None:
         )
         conn.execute("SET min_parallel_table_scan_size = 0; SET max_parallel_workers_per_gather = 2")
         conn.execute("SET pg_lookahead.track_functions = on; SET application_name = 'with workers'")
-        plan = fetch_row(conn, f"EXPLAIN (ANALYZE, FORMAT JSON) {SCAN}")
+        plan = query_plan(conn, SCAN)
         pid = conn.info.backend_pid
-    assert "Workers Launched" in json.dumps(plan[0])
+    assert "Workers Launched" in str(plan)
     leader = left_by(server, pid)
     files = [path.read_bytes() for path in directory(server).glob("*.json")]
     workers = [one for one in map(records.record_from, files) if one.process.leader_pid == pid]

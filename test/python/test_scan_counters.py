@@ -263,13 +263,12 @@ def test_explain_tells_what_the_view_counts(sides: Sides, name: str, cached: str
     if cached == "cold":
         side.evict("t", "half")
     plans: list[Any] = []
-    query = f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {TOLD[name]}"
-    counted = increments(side, lambda: plans.extend(side.rows(query)))
+    counted = increments(side, lambda: plans.append(side.plan(TOLD[name])))
     assert all(value >= 0 for value in counted.values())
     assert counted["blocks_unused"] <= counted["blocks_read"] + counted["blocks_hit"]
     assert counted["blocks_direct"] <= counted["blocks_visited"]
     if side.cluster.version >= 18:
-        by_explain = told(plans[0][0][0]["Plan"], {})
+        by_explain = told(plans[0], {})
         assert {"blocks_read", "blocks_hit", "blocks_unused"} <= by_explain.keys()
         compared = by_explain.keys() & counted.keys()
         assert {key: by_explain[key] for key in compared} == {key: counted[key] for key in compared}
@@ -336,6 +335,5 @@ def test_an_abandoned_scan_owes_nothing_to_the_next(sides: Sides) -> None:
     hits = {}
     for name, side in sides.items():
         make_cold(side)
-        ((plan,),) = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}")
-        hits[name] = plan[0]["Plan"]["Shared Hit Blocks"]
+        hits[name] = side.plan(query)["Shared Hit Blocks"]
     assert hits["forced"] >= hits["off"]

@@ -18,7 +18,7 @@ from clusters import until
 from compiled import module
 from conftest import MakeCluster
 from differential import Session, bad_lines
-from queries import fetch, fetch_row, run, scalar
+from queries import fetch, query_plan, run, scalar
 from scans import PARALLEL, blocks_read_ahead, operator_class
 from sides import (
     KEYS,
@@ -295,12 +295,7 @@ def test_visibility_map_of_a_temporary_table_is_counted_once(sides: Sides) -> No
         totals = []
         for order in ("", " DESC") * 2:  # the first one marks dead entries
             conn.execute("SELECT count(pad) FROM t")  # now nothing else is cached
-            row = fetch_row(
-                conn,
-                "EXPLAIN (ANALYZE, BUFFERS, FORMAT json)"
-                f" SELECT k FROM t WHERE k BETWEEN 100 AND 2000 ORDER BY k{order}",
-            )
-            plan = row[0][0]["Plan"]
+            plan = query_plan(conn, f"SELECT k FROM t WHERE k BETWEEN 100 AND 2000 ORDER BY k{order}")
             assert plan["Node Type"] == "Index Only Scan" and plan["Local Read Blocks"] > 100
             totals.append(plan["Local Hit Blocks"] + plan["Local Read Blocks"])
         conn.close()
@@ -644,8 +639,7 @@ def test_work_mem_bounds_what_is_known_ahead(sides: Sides) -> None:
             conn.execute("BEGIN")
             conn.execute("DECLARE c CURSOR FOR SELECT id, pad FROM spread WHERE id > 0 ORDER BY k")
             conn.execute("MOVE 3000 FROM c")
-            row = fetch_row(conn, used)
-            kilobytes[setting] = row[0] // 1024
+            kilobytes[setting] = scalar(conn, used) // 1024
     side.run("DROP TABLE spread")
     print(kilobytes)
     assert kilobytes["64kB"] - kilobytes["off"] < 80

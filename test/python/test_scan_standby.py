@@ -19,7 +19,7 @@ from clusters import standby_of, until, wait_for_replay
 from conftest import MakeCluster, reads_are_async
 from differential import Session, bad_lines
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row, run
+from queries import fetch, query_plan, run, scalar
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
 from sides import look_ahead
 from workers import stopped, worker_pids
@@ -107,8 +107,7 @@ class Pair:
 
     def shown(self, name: str) -> str:
         with self.standby.connect() as conn:
-            row = fetch_row(conn, f"SHOW {name}")
-        return str(row[0])
+            return str(scalar(conn, f"SHOW {name}"))
 
     def session(self, side: str, *settings: str, database: str = "d") -> Connection:
         """On the standby."""
@@ -343,7 +342,6 @@ def test_blocks_are_counted_as_with_stock(pair: Pair) -> None:
     """Of a scan that keeps no pins, cold and cached; block order too."""
     pair.set_on_standby(max_standby_streaming_delay="-1")
     make_table(pair)
-    explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT json)"
     queries = ("SELECT k, pad FROM t WHERE k > 0 ORDER BY k", "SELECT k FROM t WHERE k > 0 ORDER BY k DESC")
     stats = "SELECT heap_blks_read + heap_blks_hit, idx_blks_read + idx_blks_hit, heap_blks_read, idx_blks_read FROM pg_statio_user_tables WHERE relname = 't'"
     for order in ("index", "block"):
@@ -359,8 +357,7 @@ def test_blocks_are_counted_as_with_stock(pair: Pair) -> None:
                 for query in queries:
                     conn.execute(EVICT_ALL.encode())
                     for _ in ("cold", "cached"):
-                        row = fetch_row(conn, f"{explain} {query}")
-                        plan = row[0][0]["Plan"]
+                        plan = query_plan(conn, query)
                         counts.append(
                             (plan["Shared Hit Blocks"], plan["Shared Read Blocks"], plan["Actual Rows"])
                         )
@@ -370,11 +367,8 @@ def test_blocks_are_counted_as_with_stock(pair: Pair) -> None:
 
 
 def dead_entries(conn: Connection) -> int:
-    row = fetch_row(
-        conn,
-        "SELECT count(*) FILTER (WHERE dead) FROM generate_series(1, pg_relation_size('t_k') / 8192 - 1) AS b, bt_page_items('t_k', b)",
-    )
-    return int(row[0])
+    pages = "generate_series(1, pg_relation_size('t_k') / 8192 - 1) AS b"
+    return int(scalar(conn, f"SELECT count(*) FROM {pages}, bt_page_items('t_k', b) WHERE dead"))
 
 
 def test_promotion(pair: Pair) -> None:

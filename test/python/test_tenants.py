@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import tenants
-from command_line import tool
+from command_line import dsn_of, tool
 from conftest import MakeCluster
 from pg_lookahead.fleet import collect
 from pg_lookahead.fleet.records import Report
@@ -74,10 +74,6 @@ def nothing_is_called(server: Cluster) -> Iterator[None]:
         yield
 
 
-def dsn(cluster: Cluster, dbname: str) -> str:
-    return f"host={cluster.socket_dir} port={cluster.port} user=postgres dbname={dbname}"
-
-
 STATEMENT = "SELECT id FROM public.t"
 
 
@@ -87,7 +83,7 @@ STATEMENT = "SELECT id FROM public.t"
     ids=" ".join,
 )  # fmt: skip
 def test_try(server: Cluster, database: str, arguments: list[str]) -> None:
-    done = tool("try", STATEMENT, *arguments, "--json", "-", "--dsn", dsn(server, database))
+    done = tool("try", STATEMENT, *arguments, "--json", "-", "--dsn", dsn_of(server, database))
     if database == BARE and "--cold" in arguments:
         assert done.returncode == 2 and "CREATE EXTENSION pg_buffercache" in done.stderr
     else:
@@ -95,7 +91,7 @@ def test_try(server: Cluster, database: str, arguments: list[str]) -> None:
 
 
 def test_try_uses_the_search_path_of_the_session_for_the_statement_alone(server: Cluster) -> None:
-    done = tool("try", "SELECT id FROM t", "--time", "0", "--json", "-", "--dsn", dsn(server, HIDDEN))
+    done = tool("try", "SELECT id FROM t", "--time", "0", "--json", "-", "--dsn", dsn_of(server, HIDDEN))
     assert done.returncode == 0, done.stderr
 
 
@@ -110,7 +106,9 @@ def test_try_queryid(server: Cluster, database: str) -> None:
     with server.connect() as conn:
         conn.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
         queryid = scalar(conn, query)
-    done = tool("try", "--queryid", queryid, "--explain-only", "--json", "-", "--dsn", dsn(server, database))
+    done = tool(
+        "try", "--queryid", queryid, "--explain-only", "--json", "-", "--dsn", dsn_of(server, database)
+    )
     if database == BARE:
         assert done.returncode == 2 and "has no statement" in done.stderr, "of that database"
     else:
@@ -120,7 +118,7 @@ def test_try_queryid(server: Cluster, database: str) -> None:
 @pytest.mark.within_scans
 @pytest.mark.parametrize("database", [HIDDEN, BARE])
 def test_trace(server: Cluster, database: str, tmp_path: Path) -> None:
-    done = tool("lab", "trace", tmp_path / "t", "--index", "t_id", "--dsn", dsn(server, database))
+    done = tool("lab", "trace", tmp_path / "t", "--index", "t_id", "--dsn", dsn_of(server, database))
     if database == BARE:
         assert done.returncode == 2 and "CREATE EXTENSION pg_lookahead" in done.stderr
     else:
@@ -135,7 +133,7 @@ def report(tmp_path: Path, *arguments: object) -> tuple[int, Any]:
 
 
 def test_report(server: Cluster, tmp_path: Path) -> None:
-    status, found = report(tmp_path, "--all-databases", "--dsn", dsn(server, HIDDEN))
+    status, found = report(tmp_path, "--all-databases", "--dsn", dsn_of(server, HIDDEN))
     databases = {one["name"]: one for one in found["servers"][0]["databases"]}
     assert status == 0 and databases[HIDDEN]["extension"] == "1.0" and databases[HIDDEN]["indexes"]
     assert databases[BARE]["extension"] is None and databases[BARE]["relations"] is not None
@@ -145,8 +143,7 @@ def test_report(server: Cluster, tmp_path: Path) -> None:
 def test_report_on_a_database_with_objects_of_our_names(server: Cluster, tmp_path: Path, role: str) -> None:
     with server.connect() as conn:
         run(conn, "DROP ROLE IF EXISTS monitor", "CREATE ROLE monitor LOGIN IN ROLE pg_monitor")
-    of_role = dsn(server, BARE).replace("user=postgres", f"user={role}")
-    status, found = report(tmp_path, "--dsn", of_role)
+    status, found = report(tmp_path, "--dsn", dsn_of(server, BARE, user=role))
     assert status == 0 and found["servers"][0]["look_ahead"] == {}
 
 
@@ -170,11 +167,11 @@ def test_an_extension_is_trusted_only_if_superusers_own_all_of_it(
             run(conn, "RESET ROLE", "ALTER ROLE was_superuser NOSUPERUSER")
         with pytest.raises(ClusterError, match="no superuser owns all of it"):
             catalogs.require(conn, "pg_stat_statements")
-    status, found = report(tmp_path, "--dsn", dsn(server, PLAIN))
+    status, found = report(tmp_path, "--dsn", dsn_of(server, PLAIN))
     (problem,) = found["servers"][0]["problems"]
     assert status == 3 and "pg_stat_statements is not used" in problem and f"{PLAIN}: " in problem
     # the extension of another database is asked instead
-    done = tool("try", "--queryid", "1", "--dsn", dsn(server, PLAIN))
+    done = tool("try", "--queryid", "1", "--dsn", dsn_of(server, PLAIN))
     assert done.returncode == 2 and f"has no statement 1 of the database {PLAIN}" in done.stderr
 
 
@@ -210,7 +207,7 @@ def test_a_report_does_not_use_an_extension_that_is_not_what_it_was(server: Clus
 
     async def asked(of: catalogs.Extension) -> int:
         collector._all = asyncio.Semaphore(1)
-        async with collector._connect(place, dsn(server, HIDDEN)) as conn:
+        async with collector._connect(place, dsn_of(server, HIDDEN)) as conn:
             return len(await collector._ask(conn, "SELECT joins FROM lookahead.join_stats", dict, of=of))
 
     assert asyncio.run(asked(found)) == 1
@@ -221,7 +218,7 @@ def test_a_report_does_not_use_an_extension_that_is_not_what_it_was(server: Clus
 @pytest.mark.parametrize(("database", "words"), [(HIDDEN, "index scans, and"), (BARE, "CREATE EXTENSION")])
 def test_counters_of_a_whole_execution(server: Cluster, database: str, words: str) -> None:
     """As PostgreSQL 17 needs them, where EXPLAIN does not tell of look-ahead."""
-    name = dsn(server, database)
+    name = dsn_of(server, database)
     with Session(name, STATEMENT, parameters=(), timeout=60.0, write=False) as session:
         session.version = 17
         (told,) = session.counted()
@@ -231,7 +228,7 @@ def test_counters_of_a_whole_execution(server: Cluster, database: str, words: st
 def test_profile(server: Cluster, tmp_path: Path) -> None:
     """The library is not built for it; that is found out by a query on the server."""
     arguments = ("lab", "profile", "record", "--query", "SELECT 1", "--output", tmp_path / "out", "--dsn")
-    done = tool(*arguments, dsn(server, HIDDEN))
+    done = tool(*arguments, dsn_of(server, HIDDEN))
     assert done.returncode == 2 and "no function profiles" in done.stderr.splitlines()[-1]
 
 

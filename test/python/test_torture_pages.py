@@ -10,7 +10,7 @@ import pytest
 
 from clusters import standby_of, wait_for_replay
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row, run, scalar
+from queries import fetch, run, scalar
 from torture import comparison
 from torture.comparison import Differs, compare, masking
 from torture.faults import Server
@@ -151,10 +151,9 @@ def test_a_page_that_differs_is_found_and_kept(pair: tuple[Cluster, Cluster]) ->
     with primary.connect() as conn:
         fill(conn)
         conn.execute("CHECKPOINT")
-        row = fetch_row(conn, "SELECT pg_relation_filepath('t_bloom')")
+        path = standby.data / str(scalar(conn, "SELECT pg_relation_filepath('t_bloom')"))
     wait_for_replay(standby, primary)
     standby.stop()
-    path = standby.data / str(row[0])
     content = bytearray(path.read_bytes())
     content[BLOCK + HEADER + 6] ^= 0xFF
     path.write_bytes(content)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import re
 import signal
 import socket
@@ -19,10 +17,8 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
-from psycopg import conninfo
-from rich.console import Console
 
-from command_line import no_file_longer_than, refused, start, tool
+from command_line import await_line, dsn_of, no_file_longer_than, refused, start, tool
 from conftest import MakeCluster
 from installations import copy_installation
 from pg_lookahead.measure.meter import Sample
@@ -38,6 +34,7 @@ from pg_lookahead.server.installation import Installation
 from pg_lookahead.server.queries import MARK
 from queries import fetch, run, scalar
 from relations import await_true
+from screen import assert_as_it_was, shown
 
 Connection = psycopg.Connection[Any]
 
@@ -89,8 +86,7 @@ def fill(conn: Connection) -> None:
 
 
 def dsn(cluster: Cluster, options: str = "", **more: object) -> str:
-    place = {"host": cluster.socket_dir, "port": cluster.port, "user": "postgres", "dbname": "postgres"}
-    return conninfo.make_conninfo("", **{**place, "options": options, **more})  # type: ignore[arg-type]
+    return dsn_of(cluster, **{"options": options, **more})
 
 
 def trial(cluster: Cluster, *arguments: object, options: str = "", **more: object) -> dict[str, Any]:
@@ -446,10 +442,7 @@ def test_an_interruption_cancels_on_the_server(server: Cluster, number: signal.S
 @pytest.mark.usefixtures("unchanged")
 def test_what_was_measured_before_an_interruption_is_shown(server: Cluster) -> None:
     process = start("try", "SELECT pg_sleep(0.05)", "--dsn", dsn(server))
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "pair 4" in line:
-            break
+    await_line(process, "pair 4")
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130 and "pairs: " in out and "times as fast" in out
@@ -458,10 +451,7 @@ def test_what_was_measured_before_an_interruption_is_shown(server: Cluster) -> N
 def test_what_was_measured_before_the_connection_was_lost_is_kept(server: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "try.json"
     process = start("try", "SELECT pg_sleep(0.05)", "--json", file, "--dsn", dsn(server))
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "pair 4" in line:
-            break
+    await_line(process, "pair 4")
     ended = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pg_lookahead try'"
     )
@@ -707,16 +697,7 @@ def made_up(version: int = 18) -> Trial:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_screen_is_as_it_was(width: int) -> None:
-    """Nothing is cut, and no line is wider than the screen; anew by PG_LOOKAHEAD_SNAPSHOTS=write."""
-    console = Console(width=width, file=io.StringIO(), color_system=None)
-    view.show(console, made_up())
-    assert isinstance(console.file, io.StringIO)
-    found = "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
-    assert max(map(len, found.splitlines())) <= width and "…" not in found
-    snapshot = Path(__file__).with_name("screens") / f"try-{width}.txt"
-    if os.environ.get("PG_LOOKAHEAD_SNAPSHOTS") == "write":
-        snapshot.write_text(found)
-    assert found == snapshot.read_text()
+    assert_as_it_was(shown(lambda console: view.show(console, made_up()), width), "try", width)
 
 
 @pytest.mark.parametrize(
@@ -776,10 +757,7 @@ def test_what_lost_is_named_with_the_command_that_ends_it() -> None:
     made.lost = trials._lost_by(made, trials._switches(made), '"me"')
     assert "500 blocks ahead for Index Scan using i on t, and 400 of them for nothing" in made.lost
     assert made.lost.endswith('ALTER ROLE "me" SET pg_lookahead.index_scan = off;')
-    console = Console(width=200, file=io.StringIO(), color_system=None)
-    view.show(console, made)
-    assert isinstance(console.file, io.StringIO)
-    screen = console.file.getvalue()
+    screen = shown(lambda console: view.show(console, made), 200)
     assert made.lost in screen.replace("\n", " ") and re.search(r"^blocks unused +400$", screen, re.M)
     unsure = msgspec.structs.replace(made.changes[-2], interval=Interval(0.98, 0.4, 1.2, 8))
     made.changes[-2:] = [unsure]
@@ -791,10 +769,7 @@ def test_what_lost_is_named_with_the_command_that_ends_it() -> None:
 def test_disturbed_pairs_are_explained() -> None:
     made = made_up()
     made.interval = Interval(2.0, 1.9, 2.1, 11, disturbed=7)
-    console = Console(width=200, file=io.StringIO(), color_system=None)
-    view.show(console, made)
-    assert isinstance(console.file, io.StringIO)
-    screen = console.file.getvalue()
+    screen = shown(lambda console: view.show(console, made), 200)
     assert "pairs: 11, 7 disturbed" in screen
     assert "Pairs during which other programs had the processor" in screen
 

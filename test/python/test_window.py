@@ -23,7 +23,7 @@ from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation, io_workers
-from queries import fetch, fetch_row, scalar
+from queries import fetch, fetch_row, query_plan, scalar
 from relations import BLOCK, await_true, data_file, evict, write_at
 from scans import INDEX_SCANS
 from windows import METHODS, ROWS, serve
@@ -167,14 +167,6 @@ def by_error(conn: Connection, rng: random.Random) -> None:
         conn.execute(f"SELECT fails_at(k, {rng.randrange(20, 900)}) FROM ({BY_K}) AS q".encode())
 
 
-def by_timeout(conn: Connection, rng: random.Random) -> None:
-    conn.execute(f"SET statement_timeout = {rng.randrange(1, 30)}".encode())
-    with suppress(psycopg.errors.QueryCanceled):
-        conn.execute(f"SELECT count(*) FROM ({BY_K}) AS q, pg_sleep(0.0001 * k)".encode())
-        conn.execute(f"SELECT count(pg_sleep(0.0002)) FROM ({BY_K}) AS q".encode())
-    conn.execute("RESET statement_timeout")
-
-
 def by_cancel(conn: Connection, rng: random.Random) -> None:
     timer = threading.Timer(rng.random() * 0.03, conn.cancel)
     timer.start()
@@ -208,7 +200,6 @@ def by_portal(conn: Connection, rng: random.Random) -> None:
 
 ENDS: dict[str, Callable[[Connection, random.Random], None]] = {
     "error": by_error,
-    "timeout": by_timeout,
     "cancel": by_cancel,
     "subtransaction": by_subtransaction,
     "portal": by_portal,
@@ -231,27 +222,6 @@ def test_memory_goes_with_reads_in_flight(served: Cluster, rng: random.Random, e
         conn.execute("SELECT 1")
         await_true(lambda: pins(stock) == 0, "no pinned buffer")
         assert in_flight(stock, pid) == 0
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_terminated(served: Cluster, rng: random.Random, order: str) -> None:
-    """A backend that is terminated leaves its blocks readable to others."""
-    with connect(served, False) as stock:
-        expected = digest(stock)
-        for _ in range(12):
-            evict(stock, "t")
-            conn = connect(served, True, order)
-            pid = conn.info.backend_pid
-            timer = threading.Timer(
-                rng.random() * 0.03, stock.execute, [f"SELECT pg_terminate_backend({pid})"]
-            )
-            timer.start()
-            with suppress(psycopg.OperationalError):
-                for _ in range(1000):
-                    conn.execute(f"SELECT count(pg_sleep(0.0002)) FROM ({BY_K}) AS q".encode())
-            timer.join()
-            assert conn.closed
-            assert digest(stock) == expected
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -314,25 +284,6 @@ def test_evicted(served: Cluster, step: int, order: str) -> None:
             assert int(scalar(ahead, evicted)) > before_all
 
 
-def test_nothing_pinned_between_rows(served: Cluster) -> None:
-    """While a query works on a row, its scan pins what a scan that does not look ahead pins."""
-    body = f"""CREATE FUNCTION pg_temp.most() RETURNS int LANGUAGE plpgsql AS $$
-        DECLARE r record; n int := 0; most int := 0; BEGIN
-            FOR r IN {BY_K} LIMIT 800 LOOP n := n + 1; IF n % 200 = 33 THEN PERFORM pg_sleep(0.3);
-            most := greatest(most, (SELECT count(*) FROM pg_buffercache b WHERE pinning_backends > 0
-                AND relfilenode = pg_relation_filenode('t') AND NOT EXISTS {{}})); END IF; END LOOP; RETURN most; END $$"""
-    # What the AIO subsystem pins is being read, and listed; io_uring's reads are until somebody asks.
-    with connect(served, False) as stock, connect(served, True) as conn:
-        uring = scalar(conn, "SELECT current_setting('io_method', true)") == "io_uring"
-        being_read = "(SELECT 1 WHERE true)" if uring else "(SELECT 1 WHERE false)"
-        seen = []
-        for one in (stock, conn):
-            evict(stock, "t")
-            one.execute(body.format(being_read).encode())
-            seen.append(scalar(one, "SELECT pg_temp.most()"))
-        assert seen[0] == seen[1]
-
-
 @pytest.mark.parametrize("order", ORDERS)
 def test_idle_cursor_keeps_no_buffer(served: Cluster, order: str) -> None:
     """Nothing of an idle cursor is in flight or pinned ahead."""
@@ -366,10 +317,9 @@ def test_idle_session_has_no_read_in_flight(served: Cluster, columns: str, rows:
 @pytest.mark.parametrize("order", ORDERS)
 def test_read_by_others_at_once(served: Cluster, order: str) -> None:
     """Where several processes read the same blocks, each counts each block once, and sees the same rows."""
-    explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {BY_K}"
 
     def blocks(conn: Connection) -> int:
-        plan = scalar(conn, explain)[0]["Plan"]
+        plan = query_plan(conn, BY_K)
         assert plan["Shared Hit Blocks"] >= 0 and plan["Shared Read Blocks"] >= 0
         return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
@@ -471,11 +421,3 @@ def use_few_local_buffers(conn: Connection, rng: random.Random, expected: list[s
                 conn.execute(f"DECLARE c{i} CURSOR FOR {query}".encode())
             fetched = [len(fetch(conn, f"FETCH 50 FROM c{i}")) for _ in range(3) for i in range(12)]
             assert fetched == 36 * [50]
-
-
-def test_evicts_all(served: Cluster) -> None:
-    """After all that, every buffer can be evicted."""
-    with connect(served, False) as conn:
-        evict(conn, "t")
-        left = "SELECT count(*) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('t')"
-        assert scalar(conn, left) == 0

@@ -11,7 +11,7 @@ import pytest
 from compiled import module
 from conftest import MakeCluster
 from differential import Session
-from queries import run, scalar
+from queries import query_plan, run, scalar
 from relations import Connection, await_true, evict
 from scans import operator_class
 from writes import PRELOADED, looked_up, risen, rows_ahead, writer
@@ -616,10 +616,7 @@ def test_pages_that_are_left_to_the_kernel_are_counted_once(make_cluster: MakeCl
                 "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache"
                 f" WHERE relfilenode = pg_relation_filenode('{table}_pkey')",
             )
-            plan = scalar(
-                conn,
-                f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) INSERT INTO {table} {rows.format(100000, 300)}",
-            )
-            reads[writes] = plan[0]["Plan"]["Shared Read Blocks"]
+            insert = f"INSERT INTO {table} {rows.format(100000, 300)}"
+            reads[writes] = query_plan(conn, insert)["Shared Read Blocks"]
     assert abs(reads["on"] - reads["off"]) <= 4 < 50 < reads["off"], reads
     cluster.stop()

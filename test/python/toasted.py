@@ -89,7 +89,7 @@ class Side:
         return dict(zip(("read", "hit", "index read", "index hit", "searches"), row, strict=True))
 
     def ahead(self) -> dict[str, int]:
-        row = fetch_row(self.conn, "SELECT to_jsonb(s) - 'stats_since' FROM lookahead.toast_stats AS s")[0]
+        row = scalar(self.conn, "SELECT to_jsonb(s) - 'stats_since' FROM lookahead.toast_stats AS s")
         return {name: int(value) for name, value in row.items()}
 
     def since(self, before: dict[str, int]) -> dict[str, int]:

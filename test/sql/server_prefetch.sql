@@ -1,4 +1,7 @@
 -- A build with SERVER_PREFETCH=1 leaves index scans to the server, and says so; nested loops look ahead as ever.
+\pset format unaligned
+\pset tuples_only on
+\set ECHO none
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS pg_lookahead;
 LOAD 'pg_lookahead';
@@ -12,6 +15,7 @@ SET enable_seqscan = off;
 SET pg_lookahead.debug_force = on;
 
 SET enable_bitmapscan = off;
+\set ECHO all
 EXPLAIN (ANALYZE, LOOKAHEAD, COSTS off, TIMING off, SUMMARY off, BUFFERS off) SELECT b FROM t WHERE a < 20;
 EXPLAIN (ANALYZE, LOOKAHEAD, COSTS off, TIMING off, SUMMARY off, BUFFERS off) SELECT a FROM t WHERE a < 20;
 SET pg_lookahead.index_scan = off;
