@@ -22,6 +22,7 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "read/page_read.h"
 #include "storage/bufmgr.h"
 #include "toast/toast_private.h"
 #include "utils/rel.h"
