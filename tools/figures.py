@@ -107,7 +107,7 @@ RUNS: dict[str, tuple[str, str]] = {
         f"{_SUBPLANS},join_key_order,join_semi_key_order,join_chain_many,update_from",
         f"{_PLACES} --rows 100000 --seconds 5",
     ),
-    "chain": ("chain_one_row", f"{_PLACES} --rows 500000 --seconds 10"),
+    "chain": ("chain_one_row", f"{_PLACES} --rows 2000000 --seconds 10"),
     "workers": (
         "lateral_latest,lateral_json,join_unique,index_scan_random",
         "--cache cold --io direct --latency 0.5 --rows 100000 --rounds 3 --precision 10 --seconds 5"
@@ -137,7 +137,7 @@ RUNS: dict[str, tuple[str, str]] = {
 }
 """Scenarios, and further options of bench."""
 
-ONLY_BY_NAME = ("workers", "tpch_scale_1")
+ONLY_BY_NAME = ("chain", "workers", "tpch_scale_1")
 """Runs that take long, and are made if they are named."""
 
 _QUICK = {"--rows": "200000", "--seconds": "1", "--rounds": "1"}
