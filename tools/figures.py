@@ -82,6 +82,7 @@ RUNS: dict[str, tuple[str, str]] = {
     "demo": ("", "--suite demo --latency 0,0.5"),
     "web": ("web", f"{_WEB} --io buffered --latency 0,0.1,0.5,1 {_DEFAULTS}"),
     "web_advised": ("web", f"{_WEB} --latency 0.5 {_ALIKE}"),
+    "web_local": ("web", f"{_WEB} --io buffered --latency 0 {_ALIKE}"),
     "tpch": ("tpch", f"{_TPCH} {_DEFAULTS}"),
     "tpch_advised": ("tpch", f"{_TPCH} {_ALIKE}"),
     "capped": (
@@ -154,6 +155,7 @@ SUMMARY = {
 
 COLUMNS = {
     "local disk, default settings": ("", "+0 ms"),
+    "local disk, as advised": ("_local", "buffered"),
     "0.5 ms added, default settings": ("", "+0.5 ms"),
     "0.5 ms added, as advised": ("_advised", "buffered"),
     "the same with direct I/O": ("_advised", "direct"),
