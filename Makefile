@@ -119,7 +119,7 @@ demo: setup
 bench: setup
 	@$(VENV)/pg_lookahead bench $(BENCH)
 
-# The figures of README.md and docs, measured and written anew: 35 minutes, on a quiet machine.  Another
+# The figures of README.md and docs, measured and written anew: an hour, on a quiet machine.  Another
 # call completes what the first could not.  Some runs, or less data, by FIGURES='--quick cold'.
 figures: setup
 	@$(VENV)/python -Es tools/figures.py $(FIGURES)

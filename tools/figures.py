@@ -69,11 +69,11 @@ _DEFAULTS, _ALIKE = (
 """PostgreSQL's own settings, and those of every run that sets none itself: what every server of version 18
 and later can do."""
 
-_WHOLE = "--cache cold --rounds 3 --seconds 30 --precision 10"
+_WHOLE = "--cache cold --rounds 15 --seconds 10 --precision 10"
 """How whole statements are measured, with PostgreSQL's plans."""
 
-_PLACES = "--cache cold --io buffered,direct --latency 0,0.1,0.5,1 --rounds 3 --precision 10"
-_WRITTEN = "--cache cold --rows 200000 --rounds 3 --seconds 3 --precision 10"
+_PLACES = "--cache cold --io buffered,direct --latency 0,0.1,0.5,1 --rounds 15 --precision 10"
+_WRITTEN = "--cache cold --rows 200000 --rounds 15 --seconds 3 --precision 10"
 
 _WEB = f"--suite web {_WHOLE} --rows 250000"
 _TPCH = f"--suite tpch {_WHOLE} --rows 120000 --io buffered --latency 0.5"
@@ -81,13 +81,13 @@ _TPCH = f"--suite tpch {_WHOLE} --rows 120000 --io buffered --latency 0.5"
 RUNS: dict[str, tuple[str, str]] = {
     "demo": ("", "--suite demo --latency 0,0.5"),
     "web": ("web", f"{_WEB} --io buffered --latency 0,0.1,0.5,1 {_DEFAULTS}"),
-    "web_advised": ("web", f"{_WEB} --latency 0.5 {_ALIKE}"),
-    "web_local": ("web", f"{_WEB} --io buffered --latency 0 {_ALIKE}"),
+    "web_advised": ("web", f"{_WEB} --io buffered --latency 0,0.1,0.5,1 {_ALIKE}"),
+    "web_direct": ("web", f"{_WEB} --io direct --latency 0.5 {_ALIKE}"),
     "tpch": ("tpch", f"{_TPCH} {_DEFAULTS}"),
     "tpch_advised": ("tpch", f"{_TPCH} {_ALIKE}"),
     "capped": (
         "index_scan_random,join_unique",
-        "--cache cold --io buffered --rows 100000 --latency 0.5 --max-reads 3000 --rounds 3 --seconds 7",
+        "--cache cold --io buffered --rows 100000 --latency 0.5 --max-reads 3000 --rounds 15 --seconds 7",
     ),
     "cold": (
         f"{_SCANS},index_scan_clients,{_JOINS},{_DIAGNOSTICS},{_MAINTENANCE}",
@@ -95,7 +95,7 @@ RUNS: dict[str, tuple[str, str]] = {
     ),
     "cached": (
         f"index_scan_full,point_lookup,{_SCANS},{_JOINS},{_SUBPLANS},{_DIAGNOSTICS}",
-        "--cache warm --rows 1000000 --io buffered --rounds 200 --precision 1 --seconds 0.8",
+        "--cache warm --rows 1000000 --io buffered --rounds 200 --precision 1 --seconds 1.5",
     ),
     "latency": (
         f"index_scan_random,{_PAGES},join_unique,join_heap_order,{_DIAGNOSTICS}",
@@ -111,13 +111,13 @@ RUNS: dict[str, tuple[str, str]] = {
     "chain": ("chain_one_row", f"{_PLACES} --rows 2000000 --seconds 10"),
     "workers": (
         "lateral_latest,lateral_json,join_unique,index_scan_random",
-        "--cache cold --io direct --latency 0.5 --rows 100000 --rounds 3 --precision 10 --seconds 5"
+        "--cache cold --io direct --latency 0.5 --rows 100000 --rounds 15 --precision 10 --seconds 5"
         " --set io_method=worker --set io_workers=3,6,12,24,32 --set effective_io_concurrency=64",
     ),
     "heap_order": ("join_heap_order", f"{_PLACES} --rows 1000000 --seconds 3"),
     "apply": (
         "apply_insert_uuid,apply_update,apply_update_indexed,apply_delete",
-        "--cache cold --io direct --rows 200000 --latency 0.5 --rounds 3 --seconds 6 --precision 10",
+        "--cache cold --io direct --rows 200000 --latency 0.5 --rounds 15 --seconds 6 --precision 10",
     ),
     "limits": (
         "index_scan_limit,index_only_limit,join_limit",
@@ -132,8 +132,8 @@ RUNS: dict[str, tuple[str, str]] = {
     "estimate": ("index_estimate", "--rows 3500000 --precision 6 --seconds 2"),
     "tpch_scale_1": (
         "tpch",
-        "--suite tpch --rows 6000000 --cache cold --io buffered --latency 0.5 --rounds 1 --seconds 30"
-        f" {_ALIKE}",
+        "--suite tpch --rows 6000000 --cache cold --io buffered --latency 0.5 --rounds 15 --seconds 45"
+        f" --precision 10 {_ALIKE}",
     ),
 }
 """Scenarios, and further options of bench."""
@@ -143,7 +143,7 @@ ONLY_BY_NAME = ("chain", "workers", "tpch_scale_1")
 
 _QUICK = {"--rows": "200000", "--seconds": "1", "--rounds": "1"}
 
-_MINUTES = 35.0
+_MINUTES = 60.0
 _PATIENCE = 60.0
 """Seconds for an interrupted run to end its server."""
 
@@ -155,10 +155,10 @@ SUMMARY = {
 
 COLUMNS = {
     "local disk, default settings": ("", "+0 ms"),
-    "local disk, as advised": ("_local", "buffered"),
+    "local disk, as advised": ("_advised", "+0 ms"),
     "0.5 ms added, default settings": ("", "+0.5 ms"),
-    "0.5 ms added, as advised": ("_advised", "buffered"),
-    "the same with direct I/O": ("_advised", "direct"),
+    "0.5 ms added, as advised": ("_advised", "+0.5 ms"),
+    "the same with direct I/O": ("_direct", "+0.5 ms"),
 }
 """Of the table of whole benchmarks: what follows the benchmark's name in that of the run, and the server."""
 

@@ -164,6 +164,9 @@ def test_when_to_stop() -> None:
     assert not statistics.enough(Interval(0.5, 0.49, 0.51, 5)), "too few pairs"
     assert not statistics.enough(Interval(0.5, 0.47, 0.53, 6)), "too wide"
     assert not statistics.enough(Interval(1.04, 1.02, 1.06, 6)), "narrow, and undecided"
+    for ratio in (0.82, 1.2):
+        assert not statistics.enough(Interval(ratio, ratio - 0.02, ratio + 0.02, 19)), "too few for so small"
+        assert statistics.enough(Interval(ratio, ratio - 0.02, ratio + 0.02, 20))
     assert statistics.enough(Interval(1.0, 0.995, 1.005, 18), 0.01)
     assert not statistics.enough(Interval(1.0, 0.995, 1.005, 17), 0.01), "too few for so narrow a one"
     assert not statistics.enough(Interval(1.0, 0.98, 1.02, 1000), 0.01)

@@ -133,8 +133,8 @@ def test_the_summary_ends_with_the_lowest_ratios() -> None:
 
 def test_whole_benchmarks_have_sums_and_the_range_of_single_statements() -> None:
     buffered = [*whole("web", "buffered", 0.0, a=2.0, b=0.5), *whole("web", "buffered", 0.5, a=4.0, b=1.0)]
-    advised = run(*whole("web", "direct", 0.5, a=5.0))
-    heads, _, sums, single = figures.wholes({"web": run(*buffered), "web_advised": advised}).splitlines()
+    direct = run(*whole("web", "direct", 0.5, a=5.0))
+    heads, _, sums, single = figures.wholes({"web": run(*buffered), "web_direct": direct}).splitlines()
     assert heads.count("|") == sums.count("|") == single.count("|") == 7
     assert "2 statements of a web shop" in sums
     assert [one.strip() for one in sums.split("|")[2:-1]] == [
@@ -199,7 +199,7 @@ def expected_seconds(chosen: options.Options, server: Server, cell: Cell) -> flo
     return max(seconds, waiting) + 1.0 + 0.8 * server.rows / 1e6
 
 
-def test_all_runs_together_take_thirty_five_minutes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_all_runs_together_take_an_hour(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where nothing else is at work."""
     seconds = 0.0
     for name in figures.RUNS.keys() - set(figures.ONLY_BY_NAME):
@@ -213,7 +213,7 @@ def test_all_runs_together_take_thirty_five_minutes(monkeypatch: pytest.MonkeyPa
             for cell in cells
             if cell.cache in caches and not (cell.cache == "os" and server.io == "direct")
         )
-    assert seconds / 60 <= 35
+    assert seconds / 60 <= 60, seconds / 60
 
 
 _TOOL = """#!/bin/sh

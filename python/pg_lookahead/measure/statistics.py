@@ -34,6 +34,12 @@ MARGIN = 0.03
 CONFIDENCE = 0.95
 FEWEST_PAIRS = 6
 
+SMALL_EFFECT = 1.25
+PAIRS_OF_SMALL_EFFECTS = 20
+"""The bootstrap's interval of few pairs is too narrow.  Of hundreds of cells that are measured with six
+pairs, some seem to be a fifth slower or faster by chance; so smaller effects than SMALL_EFFECT take this
+many pairs before a cell may end early."""
+
 STOLEN = 0.02
 """Part of a pair's time, of one processor, that may have been stolen if the pair is to count."""
 
@@ -137,9 +143,11 @@ def enough(found: Interval, precision: float = MARGIN) -> bool:
 
     precision: the half-width, relative to the ratio, to reach; 0 is never reached.  What is to
     be n times as narrow as MARGIN must come from n times FEWEST_PAIRS."""
+    small = 1 / SMALL_EFFECT < found.ratio < SMALL_EFFECT and found.verdict is not Verdict.SAME
     return (
         found.half_width <= precision
         and found.pairs * precision >= FEWEST_PAIRS * MARGIN
+        and found.pairs >= (PAIRS_OF_SMALL_EFFECTS if small else FEWEST_PAIRS)
         and not found.disturbed
         and found.verdict not in (Verdict.NOISE, Verdict.TOO_FEW)
     )
