@@ -75,6 +75,21 @@ next_row_look_if_anew(ScanNode *node, const TupleTableSlot *slot)
 		ScanBegunAgain(node);
 }
 
+static pg_noinline IndexScanDesc
+next_row_begin_index(IndexScanState *state)
+{
+	IndexScanDesc scan =
+		LOOKAHEAD_BEGIN_SCAN(&state->ss, state->iss_RelationDesc,
+							 state->iss_Instrument, state->iss_NumScanKeys,
+							 state->iss_NumOrderByKeys);
+
+	state->iss_ScanDesc = scan;
+	if (state->iss_NumRuntimeKeys == 0 || state->iss_RuntimeKeysReady)
+		index_rescan(scan, state->iss_ScanKeys, state->iss_NumScanKeys,
+					 state->iss_OrderByKeys, state->iss_NumOrderByKeys);
+	return scan;
+}
+
 /* Return the next row of an index scan, before filter and projection. */
 static pg_always_inline TupleTableSlot *
 next_row_of_index(ScanNode *node, IndexScanState *state)
@@ -87,15 +102,7 @@ next_row_of_index(ScanNode *node, IndexScanState *state)
 							 ((IndexScan *) state->ss.ps.plan)->indexorderdir);
 
 	if (unlikely(scan == NULL))
-	{
-		scan = state->iss_ScanDesc =
-			LOOKAHEAD_BEGIN_SCAN(&state->ss, state->iss_RelationDesc,
-								 state->iss_Instrument, state->iss_NumScanKeys,
-								 state->iss_NumOrderByKeys);
-		if (state->iss_NumRuntimeKeys == 0 || state->iss_RuntimeKeysReady)
-			index_rescan(scan, state->iss_ScanKeys, state->iss_NumScanKeys,
-						 state->iss_OrderByKeys, state->iss_NumOrderByKeys);
-	}
+		scan = next_row_begin_index(state);
 	next_row_look_if_anew(node, slot);
 
 	while (next_row_step(node, scan, direction))
@@ -123,37 +130,61 @@ next_row_of_index(ScanNode *node, IndexScanState *state)
 	return ExecClearTuple(slot);
 }
 
-/*
- * Put the values that the index returned into a slot.  Columns of type name
- * may be stored as C strings, and are padded again to their full size.
- */
-static void
-next_row_store(IndexOnlyScanState *state, TupleTableSlot *slot,
-				  IndexScanDesc scan)
+/* Pad columns of type name, which the index stores as C strings. */
+static pg_noinline void
+next_row_pad_names(IndexOnlyScanState *state, TupleTableSlot *slot)
 {
-	ExecClearTuple(slot);
-	if (scan->xs_hitup)
-		heap_deform_tuple(scan->xs_hitup, scan->xs_hitupdesc,
-						  slot->tts_values, slot->tts_isnull);
-	else if (scan->xs_itup)
-		index_deform_tuple(scan->xs_itup, scan->xs_itupdesc,
-						   slot->tts_values, slot->tts_isnull);
-	else
-		elog(ERROR, "no data returned for index-only scan");
+	MemoryContext mcxt = state->ss.ps.ps_ExprContext->ecxt_per_tuple_memory;
 
-	for (int i = 0; !scan->xs_hitup && i < state->ioss_NameCStringCount; i++)
+	for (int i = 0; i < state->ioss_NameCStringCount; i++)
 	{
 		int			column = state->ioss_NameCStringAttNums[i];
 		Name		name;
 
 		if (slot->tts_isnull[column])
 			continue;
-		name = MemoryContextAlloc(
-			state->ss.ps.ps_ExprContext->ecxt_per_tuple_memory, NAMEDATALEN);
+		name = MemoryContextAlloc(mcxt, NAMEDATALEN);
 		namestrcpy(name, DatumGetCString(slot->tts_values[column]));
 		slot->tts_values[column] = NameGetDatum(name);
 	}
+}
+
+/* Put the values that the index returned into a slot. */
+static pg_always_inline void
+next_row_store(IndexOnlyScanState *state, TupleTableSlot *slot,
+			   IndexScanDesc scan)
+{
+	ExecClearTuple(slot);
+	if (unlikely(scan->xs_hitup != NULL))
+		heap_deform_tuple(scan->xs_hitup, scan->xs_hitupdesc,
+						  slot->tts_values, slot->tts_isnull);
+	else
+	{
+		if (unlikely(scan->xs_itup == NULL))
+			elog(ERROR, "no data returned for index-only scan");
+		index_deform_tuple(scan->xs_itup, scan->xs_itupdesc,
+						   slot->tts_values, slot->tts_isnull);
+		if (unlikely(state->ioss_NameCStringCount > 0))
+			next_row_pad_names(state, slot);
+	}
 	ExecStoreVirtualTuple(slot);
+}
+
+static pg_noinline IndexScanDesc
+next_row_begin_index_only(IndexOnlyScanState *state)
+{
+	IndexScanDesc scan =
+		LOOKAHEAD_BEGIN_SCAN(&state->ss, state->ioss_RelationDesc,
+							 state->ioss_Instrument, state->ioss_NumScanKeys,
+							 state->ioss_NumOrderByKeys);
+
+	state->ioss_ScanDesc = scan;
+	scan->xs_want_itup = true;
+	state->ioss_VMBuffer = InvalidBuffer;
+	if (state->ioss_NumRuntimeKeys == 0 || state->ioss_RuntimeKeysReady)
+		index_rescan(scan, state->ioss_ScanKeys, state->ioss_NumScanKeys,
+					 state->ioss_OrderByKeys, state->ioss_NumOrderByKeys);
+	return scan;
 }
 
 /*
@@ -172,19 +203,7 @@ next_row_of_index_only(ScanNode *node, IndexOnlyScanState *state)
 		((IndexOnlyScan *) state->ss.ps.plan)->indexorderdir);
 
 	if (unlikely(scan == NULL))
-	{
-		scan = state->ioss_ScanDesc =
-			LOOKAHEAD_BEGIN_SCAN(&state->ss, state->ioss_RelationDesc,
-								 state->ioss_Instrument,
-								 state->ioss_NumScanKeys,
-								 state->ioss_NumOrderByKeys);
-		scan->xs_want_itup = true;
-		state->ioss_VMBuffer = InvalidBuffer;
-		if (state->ioss_NumRuntimeKeys == 0 || state->ioss_RuntimeKeysReady)
-			index_rescan(scan, state->ioss_ScanKeys, state->ioss_NumScanKeys,
-						 state->ioss_OrderByKeys,
-						 state->ioss_NumOrderByKeys);
-	}
+		scan = next_row_begin_index_only(state);
 	next_row_look_if_anew(node, slot);
 
 	while (next_row_step(node, scan, direction))
