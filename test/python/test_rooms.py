@@ -129,3 +129,15 @@ def test_the_text_that_a_mutation_replaces_is_there_once() -> None:
     """Else nobody notices that it breaks nothing any more, before all of them are run."""
     for one in MUTATIONS:
         assert (ROOT / one.file).read_text().count(one.old) == 1, one.name
+
+
+def test_the_tests_that_a_mutation_names_exist(request: pytest.FixtureRequest) -> None:
+    """As far as their files are collected; a run of chosen tests knows too little."""
+    config = request.config
+    if config.option.keyword or any("::" in argument for argument in config.args):
+        return
+    known = {item.nodeid for item in request.session.items}
+    known |= {one.partition("[")[0] for one in known}
+    files = {one.partition("::")[0] for one in known}
+    named = {test for one in MUTATIONS for test in one.tests}
+    assert {one for one in named if one.partition("::")[0] in files} <= known | files
