@@ -73,7 +73,7 @@ if [ "${1:-}" = --next ]
 then
 	cat <<-end
 		pg_lookahead is set up in $(pwd)/$venv, for the server of $PG_CONFIG.  Next:
-		  make demo                                          two minutes: what look-ahead does on this machine
+		  make demo                                          three minutes: what look-ahead does on this machine
 		  make bench BENCH='--suite quick'                   a first measurement; all of it: make bench
 		  $venv/bin/pg_lookahead --install-completion        let the shell complete commands and options
 	end
