@@ -19,6 +19,7 @@ from pg_lookahead import cli
 from pg_lookahead.bench import command, options
 from pg_lookahead.report import journal
 from pg_lookahead.server import environment
+from pg_lookahead.server.installation import ClusterError
 from pg_lookahead.server.latency import why_not
 
 QUICK_SECONDS = 120
@@ -197,6 +198,17 @@ def test_demo_tells_what_reads_from_storage_take(monkeypatch: pytest.MonkeyPatch
         assert one.cell in done.stdout
     assert "above 1, look-ahead is faster" in done.stdout and str(file) in done.stderr
     assert "pg_lookahead try" in done.stdout.splitlines()[-1]
+
+
+def test_demo_tells_why_it_adds_no_latency(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def mount() -> None:
+        raise ClusterError("cannot mount")
+
+    monkeypatch.setattr(command, "Mount", mount)
+    assert command._added() is None
+    assert "without added latency: cannot mount" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))

@@ -137,11 +137,13 @@ def demo(
 
 
 def _added() -> tuple[float, ...] | None:
-    """Return the latencies that the demo adds: none, and that of a network volume; None if it cannot."""
+    """Return the latencies that the demo adds: none, and that of a network volume; None if it cannot,
+    and then it says why."""
     try:
         with Mount():
             return 0.0, 0.5
-    except ClusterError:
+    except ClusterError as error:
+        print(f"pg_lookahead: the demo measures without added latency: {error}", file=sys.stderr)
         return None
 
 
