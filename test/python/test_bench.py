@@ -206,7 +206,8 @@ def test_when_to_stop() -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_bad_input_is_one_line_and_status_2(arguments: list[str], named: str) -> None:
-    assert named in refused("bench", *arguments)
+    told = refused("bench", *arguments)
+    assert named in told and "Value error" not in told
 
 
 def test_settings_that_the_server_does_not_know_are_one_line() -> None:
@@ -895,7 +896,7 @@ def test_whole_queries_run_by_both_sides(generated: Cluster, scenario: str, name
     with whole_query(generated, scenario, name) as subject:
         subject.prepare()
         (stock, none), (ours, _) = (subject.sample(side, 0) for side in (False, True))
-    assert not any(none.values())
+    assert none and not any(none.values())
     assert stock.items == ours.items and stock.blocks_read > 0
     assert 0.8 * stock.blocks_read <= ours.blocks_read <= 1.3 * stock.blocks_read + 32
 
@@ -908,20 +909,6 @@ def test_a_whole_query_is_planned_each_time(generated: Cluster) -> None:
                 subject.sample(ours, pair)
         prepared = "SELECT count(*) FROM pg_prepared_statements WHERE statement ~ '^\\s*SELECT id, created'"
         assert fetch_row(subject.conn, prepared) == (0,)
-
-
-@pytest.mark.within_scans
-def test_other_answers_and_a_stock_that_looks_ahead_are_refused(
-    generated: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with whole_query(generated, "tpch", "Q5") as subject:
-        subject.prepare()
-        monkeypatch.setattr(queries, "OFF", {**cells.ON, "pg_lookahead.debug_force": "on"})
-        with pytest.raises(subjects.Refused, match="stock has looked ahead"):
-            subject.sample(False, 0)
-        subject._answer = subject._answer[1:]
-        with pytest.raises(subjects.Refused, match="the answers differ"):
-            subject.sample(True, 0)
 
 
 def test_without_duckdb_tpch_is_not_available(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
