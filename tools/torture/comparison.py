@@ -144,7 +144,7 @@ def _differs(
     text = [
         f"block {block} of {relation} ({kind}) differs between primary and standby",
         f"{at}; read again as of {reader.position}, {later}; blocks: {len(ours)} and {len(theirs)}",
-        differences(*pages, kind, block, reader.mask, names),
+        differences(*pages, kind, block, reader.mask),
     ]
     files = {f"{relation}.{fork}.{block}.{name}": page for name, page in zip(names, pages, strict=True)}
     files |= {

@@ -24,7 +24,7 @@ KIND = BLOCK - 4
 LH_PAGE_TYPE, F_TUPLES_DELETED = 0xF, 1 << 2
 
 SHOWN = 16
-"""Differences that are told of two pages, at most, and bytes of each."""
+"""Places at which two pages differ that are told of, at most."""
 
 Mask = Callable[[bytes, str, int], bytes]
 """Of a page, its resource manager and its block, what the mask function of the manager leaves."""
@@ -77,43 +77,9 @@ def _line_pointers(page: bytes) -> Iterator[tuple[int, int]]:
         yield word >> 15 & 3, word & 0x7FFF
 
 
-# What differs
-
-
-def differences(one: bytes, other: bytes, method: str, block: int, mask: Mask, names: tuple[str, str]) -> str:
-    """For people: both headers, the end of both pages, and what differs though hints are masked."""
-    lines = [f"{name}: {_header(page, method)}" for name, page in zip(names, (one, other), strict=True)]
-    pages = (masked(one, method, block, mask), masked(other, method, block, mask))
-    ranges = list(_ranges(*pages))
-    lines.append(f"bytes that differ: {sum(end - start for start, end in ranges)}, in {len(ranges)} places")
-    for start, end in ranges[:SHOWN]:
-        both = " and ".join(page[start : min(end, start + SHOWN)].hex() for page in (one, other))
-        lines.append(f"  {start} to {end - 1}: {both}")
-    return "\n".join(lines)
-
-
-def _header(page: bytes, method: str) -> str:
-    high, low, checksum, flags, lower, upper, special, size, prune = struct.unpack_from("<IIHHHHHHI", page)
-    header = (
-        f"LSN {high:X}/{low:X}, checksum {checksum}, flags {flags:#x}, lower {lower}, upper {upper},"
-        f" special {special}, size and version {size:#x}, prune xid {prune}"
-    )
-    if method in ("heap", "btree", "hash", "gist", "spgist"):
-        pointers = [flags for flags, _ in _line_pointers(page)]
-        kinds = enumerate(("unused", "normal", "redirected", "dead"))
-        header += "; line pointers: " + ", ".join(f"{pointers.count(i)} {kind}" for i, kind in kinds)
-    if 0 < special < BLOCK:
-        header += f"; special space: {page[special:].hex()}"
-    return header
-
-
-def _ranges(one: bytes, other: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where two pages differ: first byte, and the one after the last."""
-    start = None
-    for i in range(BLOCK + 1):
-        differs = i < BLOCK and one[i] != other[i]
-        if differs and start is None:
-            start = i
-        elif not differs and start is not None:
-            yield start, i
-            start = None
+def differences(one: bytes, other: bytes, method: str, block: int, mask: Mask) -> str:
+    """For people, who have both pages: their LSNs, and which bytes differ though hints are masked."""
+    lsns = " and ".join("{:X}/{:X}".format(*struct.unpack_from("<II", page)) for page in (one, other))
+    pages = zip(masked(one, method, block, mask), masked(other, method, block, mask), strict=True)
+    places = [at for at, (here, there) in enumerate(pages) if here != there]
+    return f"LSN {lsns}; bytes that differ: {len(places)}, the first of them {places[:SHOWN]}"
