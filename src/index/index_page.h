@@ -81,14 +81,16 @@ extern bool BTreePageIsOfLevel(Page page, uint32 level);
  * The tuple at an offset, or NULL if the page is damaged there.  What lies
  * within the tuple then is its list of TIDs, if it has one, and those of its
  * first "natts" attributes that have not been truncated away: a damaged length
- * would otherwise lead index_getattr() out of the page.
+ * would otherwise lead index_getattr() out of the page.  NULL, too, if one of
+ * these is compressed, as index entries keep long values: to compare damaged
+ * compressed data is an error.
  */
 extern IndexTuple BTreeTupleAt(Relation index, Page page, OffsetNumber offnum,
 							   int natts);
 
 /*
  * Do all values of a leaf tuple, or of the copy that an index-only scan has of
- * it, lie within it?  And is none compressed, so that reading it cannot fail?
+ * it, lie within it, and is none compressed?  Reading them cannot fail then.
  */
 extern bool IndexTupleIsSound(Relation index, IndexTuple itup);
 

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
+from corruption import line_pointers
 from sides import (
     KEYS,
     Side,
@@ -153,6 +154,13 @@ def long_keys(page: bytearray) -> None:
         page[offset + 8 : offset + 12] = b"\xfe\xff\xff\xff"
 
 
+def compressed_keys(page: bytearray) -> None:
+    """Make the key of each tuple a compressed value that lies within the tuple, and cannot be decompressed."""
+    for pointer in line_pointers(page):
+        value = struct.pack("<II", 16 << 2 | 2, 100) + b"\xff" * 8
+        page[pointer.offset + 8 : pointer.offset + 8 + len(value)] = value
+
+
 @pytest.mark.parametrize("damage", ("keys", "link"))
 def test_damaged_leaf_that_stock_does_not_reach_is_no_error(sides: Sides, damage: str) -> None:
     """Keys of a leaf page beyond the LIMIT that lead out of it, or a link to a page that does not exist (yet)."""
@@ -239,7 +247,9 @@ DAMAGED_AHEAD: dict[str, tuple[int, Callable[[bytearray], None], int]] = {
     "link to no page": (0, put("<I", SPECIAL + 4, 0x7FFFFFF0), 350),
     "link of another page": (1, put("<I", SPECIAL, 7), 350),
     "another level": (1, put("<I", SPECIAL + 8, 3), 350),
-    "line pointers": (1, put("<I", 24, 8184 | 1 << 15 | 4000 << 17, 60), 90),
+    "line pointers, text": (1, put("<I", 24, 8184 | 1 << 15 | 4000 << 17, 60), 160),
+    "long keys, text": (1, long_keys, 160),
+    "compressed keys, text": (1, compressed_keys, 160),
     "entries beyond the table": (0, entries_beyond, 145),
 }
 
@@ -247,9 +257,9 @@ DAMAGED_AHEAD: dict[str, tuple[int, Callable[[bytearray], None], int]] = {
 @without_checksums
 @pytest.mark.parametrize("name", DAMAGED_AHEAD)
 def test_damaged_leaf_ahead_is_no_error(sides: Sides, name: str) -> None:
-    """A leaf page ahead whose kind, links, line pointers or entries are wrong tells nothing; stock never comes there."""
+    """A leaf page ahead whose kind, links, line pointers, keys or entries are wrong tells nothing; stock never comes there."""
     number, change, limit = DAMAGED_AHEAD[name]
-    key = "lpad((i * 7919 % 6000)::text, 30, 'x')" if name == "line pointers" else "i * 7919 % 6000"
+    key = "lpad((i * 7919 % 6000)::text, 30, 'x')" if "text" in name else "i * 7919 % 6000"
 
     def steps(side: Side) -> list[Any]:
         rows = f"SELECT i, {key}, repeat('x', 150) FROM generate_series(0, 5999) AS i"
