@@ -30,8 +30,7 @@ typedef struct RowKind
 
 struct RowsAhead
 {
-	MemoryContext mcxt;			/* has the rows and nothing else */
-	MemoryContext kinds_mcxt;
+	MemoryContext mcxt;			/* has the slots with their descriptors */
 	RowKind    *kinds;
 	Size		bytes;			/* bytes that the rows may take, roughly */
 	Size		used;			/* bytes of the rows that are not handed out */
@@ -64,7 +63,6 @@ RowsAheadCreate(MemoryContext mcxt, int capacity, Size bytes, Size work_size)
 	RowsAhead  *rows = MemoryContextAllocZero(mcxt, size);
 
 	rows->work_size = work_size;
-	rows->kinds_mcxt = mcxt;
 	rows->mcxt = AllocSetContextCreate(mcxt, "look-ahead rows",
 									   ALLOCSET_START_SMALL_SIZES);
 	rows->capacity = capacity;
@@ -103,7 +101,7 @@ rows_ahead_copy_of(RowsAhead *rows, TupleDesc desc)
 	for (kind = rows->kinds; kind != NULL; kind = kind->next)
 		if (kind->desc == desc)
 			return kind->copy;
-	old = MemoryContextSwitchTo(rows->kinds_mcxt);
+	old = MemoryContextSwitchTo(rows->mcxt);
 	kind = palloc_object(RowKind);
 	kind->desc = desc;
 	kind->copy = CreateTupleDescCopyConstr(desc);
@@ -157,7 +155,7 @@ RowsAheadAdd(RowsAhead *rows, TupleTableSlot *slot)
 	Assert(rows->n <= rows->capacity);
 	if (row == NULL)
 	{
-		row = MemoryContextAllocZero(rows->kinds_mcxt,
+		row = MemoryContextAllocZero(GetMemoryChunkContext(rows),
 									 MAXALIGN(sizeof(RowAhead)) +
 									 rows->work_size);
 		row->work = (char *) row + MAXALIGN(sizeof(RowAhead));
@@ -197,7 +195,19 @@ RowsAheadRelease(RowsAhead *rows)
 	for (int i = 0; i < rows->capacity + 2; i++)
 		if (rows->rows[i] != NULL)
 			rows->rows[i]->slot = NULL;
+	rows->kinds = NULL;
 	MemoryContextReset(rows->mcxt);
+}
+
+void
+RowsAheadDestroy(RowsAhead *rows)
+{
+	Assert(rows->n == 0);
+	for (int i = 0; i < rows->capacity + 2; i++)
+		if (rows->rows[i] != NULL)
+			pfree(rows->rows[i]);
+	MemoryContextDelete(rows->mcxt);
+	pfree(rows);
 }
 
 void

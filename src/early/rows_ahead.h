@@ -74,7 +74,11 @@ extern RowAhead *RowsAheadNext(RowsAhead *rows);
 /* Let go of all rows, and of the one that was handed out. */
 extern void RowsAheadForget(RowsAhead *rows);
 
-/* Free the memory of the rows, and of the one that was handed out, too. */
+/*
+ * Free the memory of the rows, and of the one that was handed out, too; or that
+ * of the whole ring, and of the "work" of its rows.  There must be no row.
+ */
 extern void RowsAheadRelease(RowsAhead *rows);
+extern void RowsAheadDestroy(RowsAhead *rows);
 
 #endif							/* PG_LOOKAHEAD_ROWS_AHEAD_H */

@@ -283,7 +283,7 @@ chain_begin_look_up(JoinNode *node)
 		return false;
 	node->first_parts =
 		MemoryContextAllocZero(node->base.query->estate->es_query_cxt,
-							   sizeof(InnerParts));
+							   InnerSidePartsSize(node->inner));
 	JoinExecuteInner(node, true);
 	InnerSideBegin(node->inner, node->first_parts);
 	node->first_row = FIRST_ROW_LOOKED_UP;

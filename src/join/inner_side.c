@@ -676,6 +676,13 @@ InnerSideCreate(AheadNode *base, bool settings_stay, bool infallible,
 	return *refusal == NOT_REFUSED ? side : NULL;
 }
 
+Size
+InnerSidePartsSize(const InnerSide *side)
+{
+	return offsetof(InnerParts, parts) +
+		Min(side->nscans, MAX_SCANS_OF_ROW) * sizeof(InnerPart);
+}
+
 bool
 InnerSideIsInfallible(const InnerSide *side)
 {
@@ -709,9 +716,8 @@ InnerSideBegin(InnerSide *side, InnerParts *parts)
 		side->appends != NIL || side->filter != NULL)
 		return;
 	parts->n = 1;
-	parts->parts = &parts->only;
-	parts->only.scan = 0;
-	LookupBegin(side->scans[0]->lookup, &parts->only.key);
+	parts->parts[0].scan = 0;
+	LookupBegin(side->scans[0]->lookup, &parts->parts[0].key);
 	side->scans[0]->looks_up = true;
 }
 
@@ -932,12 +938,6 @@ inner_side_select_all(InnerSide *side, InnerParts *parts, TupleTableSlot *slot)
 {
 	ListCell   *lc;
 
-	if (side->nscans > 1 && parts->several == NULL)
-		parts->several =
-			MemoryContextAllocZero(side->shared.estate->es_query_cxt,
-								   Min(side->nscans, MAX_SCANS_OF_ROW) *
-								   sizeof(InnerPart));
-	parts->parts = side->nscans > 1 ? parts->several : &parts->only;
 	parts->n = 0;
 	if (!inner_side_passes(side, slot))
 		return;
@@ -1060,14 +1060,9 @@ InnerSideStop(InnerSide *side, InnerParts *parts)
 void
 InnerSideMove(InnerParts *to, InnerParts *from)
 {
-	InnerPart  *several = to->several;
-
-	*to = *from;
-	if (from->parts == &from->only)
-		to->parts = &to->only;
+	memcpy(to, from, offsetof(InnerParts, parts) +
+		   Max(from->n, 0) * sizeof(InnerPart));
 	to->idle = false;
-	from->several = several;
-	from->parts = NULL;
 	from->n = 0;
 }
 

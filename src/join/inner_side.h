@@ -242,14 +242,12 @@ typedef struct InnerPart
 	LookupKey	key;
 } InnerPart;
 
-/* What is done for an outer row.  All zero: it has never been used. */
+/* What is done for an outer row; InnerSidePartsSize() tells its size. */
 typedef struct InnerParts
 {
 	bool		idle;			/* nothing had to be read for it so far */
 	int			n;				/* number of "parts"; -1: not yet selected */
-	InnerPart  *parts;			/* points to "only" or to "several" */
-	InnerPart	only;
-	InnerPart  *several;		/* NULL, or room for several scans of a row */
+	InnerPart	parts[FLEXIBLE_ARRAY_MEMBER];
 } InnerParts;
 
 /*
@@ -269,6 +267,9 @@ extern PlanState *InnerSideFirstScan(PlanState *node, bool *several,
 extern InnerSide *InnerSideCreate(AheadNode *base, bool settings_stay,
 								  bool infallible, int max_rows,
 								  int max_reads, Refusal *refusal);
+
+/* The bytes of InnerParts that have room for all scans of a row. */
+extern Size InnerSidePartsSize(const InnerSide *side);
 
 /* Can keys be computed for rows that the query may not ask for? */
 extern bool InnerSideIsInfallible(const InnerSide *side);

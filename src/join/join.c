@@ -141,12 +141,12 @@ join_report(AheadNode *base, AheadReport *report)
 	if (c.pages.leaf_blocks_read == 0 && c.pages.heap_blocks_read == 0)
 	{
 		report->reason = JudgeReasonOf(&node->judge, node->refusal,
-									   node->rows != NULL);
+									   node->opened);
 		return;
 	}
 	if (node->first_row != FIRST_ROW_TO_COME)
 		AheadReportAdd(report, "first row", "First Row", 1);
-	if (node->rows != NULL)
+	if (node->opened)
 	{
 		AheadReportMean(report, "rows mean", "Mean Rows", mean);
 		AheadReportAdd(report, "max", "Maximum Rows", c.max_rows);

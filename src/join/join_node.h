@@ -72,10 +72,12 @@ typedef struct JoinNode
 	Refusal		refusal;		/* why the join must not look ahead */
 	Refusal		inner_refusal;	/* why no key can be looked up */
 	InnerSide  *inner;
-	RowsAhead  *rows;
+	RowsAhead  *rows;			/* NULL: there are none */
 	List	   *params;			/* parameters that the outer side uses */
 	bool		infallible;		/* rows may be ahead that are not certain */
 	Bitmapset  *read;			/* columns of its table that the source reads */
+	bool		opened;			/* nothing forbids it to look ahead */
+	int64		granted;		/* bytes of memory that the query grants it */
 	int			max_rows;		/* most rows ahead */
 	int			ntimed;
 	JoinTimed  *timed;

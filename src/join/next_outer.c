@@ -85,6 +85,13 @@ outer_is_scanned(const JoinNode *node)
 	return node->source == node->base.plan_state;
 }
 
+/* The number of rows ahead. */
+static inline int
+outer_rows_ahead(const JoinNode *node)
+{
+	return node->rows == NULL ? 0 : RowsAheadSize(node->rows);
+}
+
 /* May the node be asked for rows that it has returned before? */
 static bool
 outer_may_turn(const JoinNode *node)
@@ -121,15 +128,35 @@ outer_rows_certain(const JoinNode *node)
 	return outer_is_single(node) ? Max(0, certain - 1) : 0;
 }
 
-/* Create the join's state; return the reason why it must not look ahead. */
+/* Take memory for rows ahead; return how many of them may need a read. */
+static int
+outer_take_memory(JoinNode *node)
+{
+	int			place = node->several ? BYTES_PER_PLACE_SEVERAL :
+		BYTES_PER_PLACE;
+	int			rows = JoinMaxRows(node);
+
+	node->granted = AheadGrant(node->base.query,
+							   rows * BYTES_PER_ROW + (MAX_ROWS - rows) * place,
+							   LEAST_BYTES);
+	node->max_rows = Min(MAX_ROWS, node->granted / place);
+	return Min(rows, node->granted / BYTES_PER_PLACE_SEVERAL);
+}
+
+/* Leave it to other nodes of the query, such as joins of other partitions. */
+static void
+outer_give_memory_back(JoinNode *node)
+{
+	node->base.query->memory -= node->granted;
+	node->granted = 0;
+}
+
+/* Create the inner side; return the reason why the join must not look ahead. */
 static Refusal
 outer_refusal_of(JoinNode *node)
 {
 	Refusal		refusal = JoinLookUpRefusal(node->relations[0]);
-	int			place = node->several ? BYTES_PER_PLACE_SEVERAL :
-		BYTES_PER_PLACE;
 	int			rows;
-	int64		bytes;
 
 	if (refusal != NOT_REFUSED)
 		return refusal;
@@ -147,41 +174,60 @@ outer_refusal_of(JoinNode *node)
 		(node->base.bounds.may_stop ||
 		 (!outer_is_single(node) && outer_rows_certain(node) == 0)))
 		return REFUSED_ROWS_UNCERTAIN;
-	rows = JoinMaxRows(node);
-	bytes = AheadGrant(node->base.query,
-					   rows * BYTES_PER_ROW + (MAX_ROWS - rows) * place,
-					   LEAST_BYTES);
-	node->max_rows = Min(MAX_ROWS, bytes / place);
-	rows = Min(rows, bytes / BYTES_PER_PLACE_SEVERAL);
+	rows = outer_take_memory(node);
 	if (!JoinOpenInner(node, rows, node->infallible))
+	{
+		outer_give_memory_back(node);
 		return node->inner_refusal;
+	}
 	node->infallible &= InnerSideIsInfallible(node->inner);
 	if (node->infallible && !outer_is_scanned(node))
 		node->read = ColumnsRead(node->source->plan);
-	node->rows = RowsAheadCreate(node->base.query->estate->es_query_cxt,
-								 node->max_rows, bytes, sizeof(InnerParts));
 	JudgeSetMaximum(&node->judge, rows, 0);
 	return NOT_REFUSED;
 }
 
-/* Create the state for looking ahead; false if the join must not look ahead. */
+/* Find out whether the join may look ahead; false if it must not. */
 static bool
-outer_open_rows(JoinNode *node)
+outer_open(JoinNode *node)
 {
 	BufferUsage before = pgBufferUsage;
 
-	if (node->rows != NULL)
-		return true;
 	JoinUntimeInner(node);		/* whose function it is, is asked */
 	node->refusal = outer_refusal_of(node);
 
 	UncountCatalogs(&before);
-	if (node->refusal != NOT_REFUSED)
-	{
+	node->opened = node->refusal == NOT_REFUSED;
+	if (!node->opened)
 		JudgeForbid(&node->judge);
+	return node->opened;
+}
+
+/* Create the ring of rows, if there is none; false if there must be none. */
+static bool
+outer_open_rows(JoinNode *node)
+{
+	if (node->rows != NULL)
+		return true;
+	if (node->opened)
+		(void) outer_take_memory(node);
+	else if (!outer_open(node))
 		return false;
-	}
+	node->rows = RowsAheadCreate(node->base.query->estate->es_query_cxt,
+								 node->max_rows, node->granted,
+								 InnerSidePartsSize(node->inner));
 	return true;
+}
+
+/* The outer side has ended, and all its rows have been handed out. */
+static void
+outer_close_rows(JoinNode *node)
+{
+	InnerSidePass(node->inner); /* of the last row */
+	InnerSideRest(node->inner);
+	RowsAheadDestroy(node->rows);
+	node->rows = NULL;
+	outer_give_memory_back(node);
 }
 
 /* Called when the join is begun again. */
@@ -206,7 +252,7 @@ JoinNodeCounters(const JoinNode *node)
 	counters.pages = *InnerSideCounters(node->inner);
 
 	/* nobody will ask for the rows that are still ahead */
-	unused = node->rows == NULL ? 0 : RowsAheadSize(node->rows);
+	unused = outer_rows_ahead(node);
 	counters.rows_unused += unused;
 	for (int i = 0; i < unused; i++)
 		*blocks_unused += InnerSideReads(RowsAheadAt(node->rows, i)->work);
@@ -508,10 +554,7 @@ outer_next_of_ring(JoinNode *node, bool *known)
 		*known = node->outer_ended;
 		node->outer_ended = false;
 		if (*known)
-		{
-			RowsAheadRelease(node->rows);
-			InnerSideRest(node->inner);
-		}
+			outer_close_rows(node);
 		return NULL;
 	}
 	row = RowsAheadNext(node->rows);
@@ -563,7 +606,7 @@ outer_count_row(JoinNode *node)
 					  effective_io_concurrency);
 	else
 		JudgeTimedUnit(judge, reads, &node->inside,
-					   in_trial ? 0 : RowsAheadSize(node->rows) - node->idle,
+					   in_trial ? 0 : outer_rows_ahead(node) - node->idle,
 					   in_trial && reads > 0 ? outer_rows_needed(node) : 0,
 					   &node->base.query->reads_are_slow);
 	INSTR_TIME_SET_ZERO(node->inside);

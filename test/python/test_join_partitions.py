@@ -7,6 +7,7 @@ As in test_join_hazards.py, everything is done in two databases, and must be equ
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -376,6 +377,34 @@ def test_a_plan_of_many_nodes_is_walked_once(crowded: Cluster, name: str) -> Non
     ]
     print(times)
     assert min(ahead for _, ahead in times) < too_long * min(stock for stock, _ in times), times
+
+
+def test_each_partition_has_as_many_rows_ahead(sides: JoinSides) -> None:
+    """A join leaves its share of work_mem to the joins of other partitions when its outer side has ended."""
+    side = sides["forced"]
+    partitions = 12
+    side.run(
+        *(
+            statement
+            for table in ("pw_o", "pw_i")
+            for statement in (
+                f"CREATE TABLE {table} (k int, pad text) PARTITION BY RANGE (k)",
+                *(
+                    f"CREATE TABLE {table}_{n} PARTITION OF {table} FOR VALUES FROM ({n * 300}) TO ({n * 300 + 300})"
+                    for n in range(partitions)
+                ),
+                f"INSERT INTO {table} SELECT n, repeat('x', 900) FROM generate_series(0, {partitions * 300 - 1}) AS n",
+            )
+        ),
+        "CREATE INDEX ON pw_i (k)",
+        "VACUUM ANALYZE pw_o, pw_i",
+    )
+    with side.session("SET enable_partitionwise_join = on; SET effective_io_concurrency = 64") as one:
+        found = told(one, "SELECT o.k, i.pad FROM pw_o AS o JOIN pw_i AS i USING (k)")
+    most = [int(number) for line in found for number in re.findall(r"rows mean=\S+ max=(\d+)", line)]
+    side.run("DROP TABLE pw_o, pw_i")
+    assert len(most) == partitions
+    assert min(most) > 100, most
 
 
 # Partitions that come and go
