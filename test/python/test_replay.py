@@ -216,14 +216,15 @@ def test_calibration_takes_a_fraction_of_a_second(monkeypatch: pytest.MonkeyPatc
     assert [argument for argument in told if "runtime" in argument] == ["--runtime=100ms"] * 14
 
 
-def test_calibrate_measures_and_saves(
+def test_a_measured_model_is_printed(
     data: Path, trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibrate, "DEPTHS", (1, 4, 64))
-    saved = tmp_path / "model"
-    arguments = ("--calibrate", data, "--seconds", "0.1", "--save", saved, "--policy", "issued")
+    arguments = ("--calibrate", data, "--seconds", "0.1", "--policy", "issued", "--json")
     done = tool("lab", "simulate", trace.path, *arguments)
     assert done.returncode == 0, done.stderr
-    model = models.find(str(saved))
+    printed = tmp_path / "model"
+    printed.write_text(done.stdout)
+    model = models.find(str(printed))
     assert isinstance(model.device, Parallel)
     assert [row[0] for row in model.device.table] == list(calibrate.DEPTHS)

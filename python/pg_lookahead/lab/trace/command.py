@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from ... import parameters
@@ -40,14 +39,13 @@ Combine = Annotated[
     int, option("Combine adjacent reads up to this size.", "KIB", "--combine", min=8, max=1 << 20)
 ]
 ModelName = Annotated[
-    str, option("Predict for this device, or for a file that --save wrote.", "NAME", "--model")
+    str, option("Predict for this device, or for that of a file that --json wrote.", "NAME", "--model")
 ]
 Settings = Annotated[list[str] | None, option("Change a parameter of the model.", "NAME=NUMBER", "--set")]
 Seconds = Annotated[
     float, option("Calibrate with 14 measurements of this length.", None, "--seconds", min=0.1, max=60)
 ]
-Save = Annotated[Path | None, option("Write the model to this file.", "FILE", "--save")]
-AsJson = Annotated[bool, option("Print JSON.", None, "--json")]
+AsJson = Annotated[bool, option("Print JSON, with the model and its sources.", None, "--json")]
 Text = str | None
 
 
@@ -151,14 +149,10 @@ def simulate(
         Path | None, option("Measure the model by reading this file or device.", "PATH")
     ] = None,
     seconds: Seconds = 1.0,
-    save: Save = None,
     policy: Orders = _ALL,
     chunk: Chunks = "403",
     depth: Depths = "1,16",
     combine: Combine = 128,
-    parameters: Annotated[
-        bool, option("Print the model's parameters with their sources.", None, "--parameters")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict how long the reads of a trace take in other orders."""
@@ -168,7 +162,7 @@ def simulate(
 
     opened = Trace.open(path)
     wanted = orders.combinations(policy, chunk, depth)
-    chosen = _model(model, settings, calibrate, seconds, save, path)
+    chosen = _model(model, settings, calibrate, seconds)
     outcomes = []
     with words.status() as say:
         for number, one in enumerate(wanted, 1):
@@ -180,26 +174,11 @@ def simulate(
     else:
         title = f"{opened.source}: {outcomes[0].wanted:,} reads, on {chosen.name}"
         _show(title, simulation.COLUMNS, outcomes)
-        if parameters:
-            listed = Table("parameter", "value", "source")
-            for name, value in chosen.parameters.items():
-                listed.add_row(name, str(value), escape(words.plain(chosen.source(name))))
-            words.output().print(listed)
 
 
-def _model(
-    name: str,
-    settings: list[str] | None,
-    calibrate: Path | None,
-    seconds: float,
-    save: Path | None,
-    *read: Path,
-) -> Model:
-    """Return the model; save: where it is written to; read: what the command reads besides."""
+def _model(name: str, settings: list[str] | None, calibrate: Path | None, seconds: float) -> Model:
     from . import models
 
-    if save is not None:
-        files.check_writable("--save", save, calibrate, *read)
     if calibrate is not None:
         from .calibrate import measure
 
@@ -207,10 +186,7 @@ def _model(
             chosen = measure(calibrate, seconds, say)
     else:
         chosen = models.find(name)
-    chosen = models.change(chosen, settings or [])
-    if save is not None:
-        files.write(save, json.dumps(chosen.as_dict(), indent=1) + "\n")
-    return chosen
+    return models.change(chosen, settings or [])
 
 
 def _show(title: str, columns: Sequence[tuple[str, Callable[..., str]]], items: Sequence[object]) -> None:
@@ -230,7 +206,6 @@ def replay(
     model: Annotated[Text, option("Predict by this model; else DATAFILE is measured.", "NAME")] = None,
     settings: Settings = None,
     seconds: Seconds = 1.0,
-    save: Save = None,
     policy: Orders = _ALL,
     chunk: Chunks = "403",
     depth: Depths = "1,16",
@@ -251,7 +226,7 @@ def replay(
     opened = replace(Trace.open(path), most=reads)
     wanted = orders.combinations(policy, chunk, depth)
     doing.check(opened, file, wanted, engine)
-    chosen = _model(model or "", settings, None if model else file, seconds, save, path, file)
+    chosen = _model(model or "", settings, None if model else file, seconds)
     done: list[doing.Replayed] = []
     try:
         with words.status() as say:

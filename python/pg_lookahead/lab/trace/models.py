@@ -1,6 +1,6 @@
-"""Devices by name (presets.json), each parameter with its source; and models in files.
+"""Devices by name (presets.json), each parameter with its source; and models in files of --json.
 
-A model file is JSON: {"model": "disk" or "parallel", "parameters": {...}, "sources": {...}}.
+Of such a file counts {"model": "disk" or "parallel", "parameters": {...}, "sources": {...}}.
 """
 
 from __future__ import annotations
@@ -29,19 +29,11 @@ class Model:
     device: Device
     sources: Mapping[str, str]
 
-    def source(self, parameter: str) -> str:
-        """Return the source of a parameter's value."""
-        return self.sources.get(parameter, self.sources.get("", "default"))
-
-    @property
-    def parameters(self) -> dict[str, object]:
-        """The device's parameters by name; an empty table is left out."""
-        return {name: value for name, value in asdict(self.device).items() if value != ()}
-
     def as_dict(self) -> dict[str, object]:
-        """Return the model in the form of a model file."""
+        """Return the model in the form of a model file, without an empty table."""
         kind = "disk" if isinstance(self.device, Disk) else "parallel"
-        return {"model": kind, "parameters": self.parameters, "sources": dict(self.sources)}
+        parameters = {name: value for name, value in asdict(self.device).items() if value != ()}
+        return {"model": kind, "parameters": parameters, "sources": dict(self.sources)}
 
 
 class _File(msgspec.Struct):
@@ -65,7 +57,7 @@ def find(name: str) -> Model:
         return PRESETS[name]
     path = Path(name)
     if not path.exists():
-        raise TraceError(f"no model {name}; there are {', '.join(PRESETS)}, and files made by --calibrate")
+        raise TraceError(f"no model {name}; there are {', '.join(PRESETS)}, and files of --json")
     try:
         return _model(path.name, msgspec.json.decode(files.read(path), type=_File))
     except msgspec.MsgspecError as error:
