@@ -199,7 +199,6 @@ def test_when_to_stop() -> None:
         (["--pg-config", "/bin/true"], "/bin/true is not a pg_config"),
         (["--pg-config", "/bin/ls"], "/bin/ls is not a pg_config"),
         (["--rows", "many"], "'many' is not a list of whole numbers"),
-        (["--report", "/no/such/place/x.html"], "--report"),
         (["--suite", "tpch", "--scale", "0"], "--scale"),
         (["--suite", "tpch", "--scale", "1", "--rows", "60000"], "--scale and --rows"),
     ],

@@ -96,7 +96,6 @@ def test_outputs_with_the_name_of_one_file_are_refused(tmp_path: Path) -> None:
     "arguments",
     [
         ("bench-report", "{run}", "--output", "{link}"),
-        ("bench", "--resume", "{run}", "--report", "{link}"),
         (*NOBODY, "--log", "{run}", "--html", "{link}"),
         (*NOBODY, "--measure-storage", "{disk}", "--json", "{disk}"),
         (*NOBODY, "--service-file", "{run}", "--prometheus", "{link}"),

@@ -39,8 +39,6 @@ def _scenarios(text: str) -> tuple[str, ...]:
 _ROWS = parameters.numbers(options.FEWEST_ROWS, options.MOST_ROWS)
 _LATENCY = parameters.numbers(0, LONGEST_MS, float)
 
-Latency = Annotated[Any, option("Add this latency to each read, by FUSE.", "MS,...", parser=_LATENCY)]
-PgConfig = Annotated[str | None, option("Use this server's programs; else $PG_CONFIG.", "PATH")]
 Json = Annotated[Path | None, option("Write every sample to a new file; - prints them.", "FILE")]
 File = Path | None
 
@@ -67,7 +65,9 @@ def bench(
     settings: Annotated[
         list[str] | None, option("Set something on the server: io_method=sync,...", "NAME=LIST", "--set")
     ] = None,
-    latency: Latency = None,
+    latency: Annotated[
+        Any, option("Add this latency to each read, by FUSE.", "MS,...", parser=_LATENCY)
+    ] = None,
     max_reads: Annotated[
         int | None, option("With --latency: begin fewer reads a second.", "N", min=100, max=1_000_000)
     ] = None,
@@ -82,8 +82,7 @@ def bench(
     seed: Annotated[int | None, option("Repeat a run's random choices.", "N")] = None,
     json: Json = None,
     resume: Annotated[File, option("Complete the interrupted run of this file.", "FILE")] = None,
-    report: Annotated[File, option("Write an HTML page with plots.", "FILE")] = None,
-    pg_config: PgConfig = None,
+    pg_config: Annotated[str | None, option("Use this server's programs; else $PG_CONFIG.", "PATH")] = None,
 ) -> None:
     """Measure PostgreSQL with look-ahead and without, on a private server.
 
@@ -108,14 +107,12 @@ def bench(
                 f"--resume takes all options from its file; leave out --{others[0].replace('_', '-')}"
             )
         chosen = options.again(journal.read(resume, "--resume").options)
-    _measure(chosen, json=json, resume=resume, report=report)
+    _measure(chosen, json=json, resume=resume)
 
 
 def demo(
     quick: Annotated[bool, option("Use a fifth of the data, which proves little.", None, "--quick")] = False,
-    latency: Latency = None,
     json: Json = None,
-    pg_config: PgConfig = None,
 ) -> None:
     """Show in two or three minutes what look-ahead gives on this machine.
 
@@ -124,27 +121,22 @@ def demo(
     volume.  The server is a private one that needs 1 GB of disk and is removed at the end.  $PG_CONFIG names
     the pg_config of the server to use (without it, the embedded one is used), and $PG_LOOKAHEAD_TMPDIR the
     directory for its data."""
-    given: dict[str, Any] = {
-        "seed": random.SystemRandom().randrange(2**31),
-        "latency": latency or _added(),
-        "pg_config": pg_config,
-    }
+    given: dict[str, Any] = {"seed": random.SystemRandom().randrange(2**31), "latency": _added()}
     if quick:
         given |= {"rows": (options.FEWEST_ROWS,), "seconds": 5.0, "rounds": 1}
-    _measure(options.choose({k: v for k, v in given.items() if v is not None}, "demo"), json=json)
+    _measure(options.choose(given, "demo"), json=json)
     if json != Path("-"):
         print("Stock and look-ahead gave the same rows.  Your own statements: pg_lookahead try (docs/try.md)")
 
 
-def _added() -> tuple[float, ...] | None:
-    """Return the latencies that the demo adds: none, and that of a network volume; None if it cannot,
-    and then it says why."""
+def _added() -> tuple[float | None, ...]:
+    """Return the latencies that the demo adds: none, and that of a network volume; say so if it cannot."""
     try:
         with Mount():
             return 0.0, 0.5
     except ClusterError as error:
         print(f"pg_lookahead: the demo measures without added latency: {error}", file=sys.stderr)
-        return None
+        return (None,)
 
 
 def report(
@@ -159,23 +151,17 @@ def report(
     run = journal.read(results)
     target = output or results.with_suffix(".html")
     files.check_writable("--output", target, results)
-    _write_report(run, target)
+    from ..report import html  # not before it is needed: matplotlib takes a while
+
+    files.write(target, html.page_of(run))
     print(f"{target}: {len(run.results)} cells")
 
 
-def _measure(
-    chosen: options.Options,
-    *,
-    json: Path | None = None,
-    resume: Path | None = None,
-    report: Path | None = None,
-) -> None:
+def _measure(chosen: options.Options, *, json: Path | None, resume: Path | None = None) -> None:
     """Run, keep the results first, and show them: all of them, or those there are when it is interrupted."""
     from . import run
 
     path = resume or _place(json)
-    if report is not None:
-        files.check_writable("--report", report, path)
     measured: record.Run | None = None
     try:
         with (
@@ -200,8 +186,6 @@ def _measure(
         else:
             stack.callback(print, f"All samples are in {path}", file=sys.stderr)
             stack.callback(terminal.show, words.output(), measured)
-        if report is not None:
-            stack.callback(_write_report, measured, report)
     if not measured.good:
         raise typer.Exit(1)
 
@@ -221,9 +205,3 @@ def _place(json: Path | None) -> Path:
         raise ClusterError(f"cannot keep results ({error}): name a file by --json") from None
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
     return next(p for n in range(100) if not (p := directory / f"{name}{f'-{n}' * bool(n)}.jsonl").exists())
-
-
-def _write_report(run: record.Run, target: Path) -> None:
-    from ..report import html  # not before it is needed: matplotlib takes a while
-
-    files.write(target, html.page_of(run))
