@@ -94,6 +94,8 @@ def run(arguments: Sequence[str]) -> int:
         return _failed(f"what was given is not valid UTF-8: {error}", 2)
     except psycopg.Error as error:
         return _failed(f"the server says: {str(error).splitlines()[0]}", 2)
+    except MemoryError as error:
+        return _failed(f"not enough memory: {error}".removesuffix(": "), 2)
     except typer.Abort as error:  # what typer makes of an EOFError, as if it came of what a user types
         return _failed(f"unexpected end of file: {error.__cause__}", 2)
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ import math
 import os
 import random
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,7 @@ from pg_lookahead.server import environment
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
 from queries import fetch, fetch_row, scalar
+from relations import await_true
 
 ROWS = 50_000
 
@@ -184,6 +186,8 @@ def test_when_to_stop() -> None:
         (["--rows", "10"], "10 is not from 50,000"),
         (["--rounds", "0"], "--rounds"),
         (["--precision", "101"], "--precision"),
+        (["--seed", "-1"], "--seed"),
+        (["--seed", str(2**64)], "--seed"),
         (["--scenario", "index_scan_full", "--cell", "random, 2*"], "--cell random, 2*"),
         (["--set", "io_workers"], "NAME=VALUE"),
         (["--cache", "lukewarm"], "'lukewarm'"),
@@ -365,6 +369,19 @@ def test_cold_is_cold_and_warm_is_warm(loaded: Cluster) -> None:
         assert warm.times > 1
         for ours in (False, True):
             assert warm.sample(ours, 0)[0].reads == 0
+
+
+def test_an_interruption_waits_for_no_statement(loaded: Cluster) -> None:
+    """Several sessions execute in threads, which Ctrl-C does not reach."""
+    started = time.monotonic()
+    cell = replace(scan_cell("index_scan_clients", 0), clients=2)
+    waiting = "SELECT count(*) = 2 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+    with pytest.raises(KeyboardInterrupt), loaded.connect() as watch, scan(loaded, cell) as clients:
+        for conn in clients._sessions:
+            clients._pool.submit(conn.execute, "SELECT pg_sleep(90)")
+        await_true(lambda: scalar(watch, waiting), "both sessions to sleep")
+        raise KeyboardInterrupt
+    assert time.monotonic() - started < 60
 
 
 def test_a_warm_run_is_not_called_cold(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,19 @@ def test_a_file_that_ends_too_early_is_no_interruption(monkeypatch: pytest.Monke
     assert "marshal data too short" in refused("report")
 
 
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error, told in (
+        (MemoryError("unable to allocate 2 GiB"), "memory: unable"),
+        (MemoryError(), "memory\n"),
+    ):
+
+        def fails(*_: object, error: MemoryError = error, **__: object) -> int:
+            raise error
+
+        monkeypatch.setattr(cli, "app", fails)
+        assert f"not enough {told}" in refused("report")
+
+
 def test_without_a_home_results_need_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """A container's user may have none."""
 

@@ -255,6 +255,14 @@ def test_nothing_left_when_a_tool_ends(number: signal.Signals) -> None:
     assert gone(data), "a tool tears down before it ends"
 
 
+def test_a_signal_that_was_ignored_stays_ignored() -> None:
+    """As nohup ignores SIGHUP, for a run that goes on after a logout."""
+    ignore = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); end_on_signals()"
+    process, data = live(before=ignore, after="signal.raise_signal(signal.SIGHUP); sys.exit(3)")
+    process.communicate(timeout=SECONDS)
+    assert process.returncode == 3 and gone(data)
+
+
 @pytest.mark.parametrize(
     ("after", "status"),
     [("raise RuntimeError('no good')", 1), ("Cluster(name='second').start(); sys.exit(3)", 3)],

@@ -133,6 +133,7 @@ NESTED = "[" * 100_000
         (("bench", "--resume"), '{"rows": "many"}', "this version of the tool does not know"),
         (("bench", "--resume"), '{"rows": [-5]}', "this version of the tool does not know"),
         (("bench", "--resume"), '{"max_reads": -5}', "this version of the tool does not know"),
+        (("bench", "--resume"), '{"seed": -5}', "this version of the tool does not know"),
         (("bench", "--resume"), '{"scenario": ["gone"]}', "has no scenario gone"),
     ],
 )

@@ -9,7 +9,7 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from pg_lookahead.measure.statistics import Interval
 from pg_lookahead.query import command as query_module
 from pg_lookahead.query import parts, plan, view
 from pg_lookahead.query import trial as trials
+from pg_lookahead.query.session import Session
 from pg_lookahead.query.trial import Change, Trial
 from pg_lookahead.report.record import OURS, STOCK
 from pg_lookahead.server import cache
@@ -247,6 +248,17 @@ def test_a_statement_that_was_planned_and_never_executed_is_left_out_of_reports(
 def test_settings_say_no_in_their_own_words(server: Cluster, setting: str, arguments: list[str]) -> None:
     found = trial(server, SCAN, *arguments, options=f"{FORCED} -c {setting}=0")
     assert f"{setting} is 0" in found["nodes"][0]["said"]
+
+
+def test_an_execution_in_no_time_has_a_ratio(server: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EXPLAIN rounds to a thousandth of a millisecond."""
+    explain = Session._explain
+
+    def at_once(session: Session, options: str, settings: Mapping[str, str]) -> dict[str, Any]:
+        return {**explain(session, options, settings), "Execution Time": 0.0}
+
+    monkeypatch.setattr(Session, "_explain", at_once)
+    assert trial(server, "SELECT 1", "--time", "0.1")["interval"]["ratio"] == 1
 
 
 @pytest.mark.usefixtures("unchanged")

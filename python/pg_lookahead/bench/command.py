@@ -79,7 +79,9 @@ def bench(
         float | None,
         option("End with so narrow an interval; 0: never.", "PERCENT", min=0.0, max=100.0),
     ] = None,
-    seed: Annotated[int | None, option("Repeat a run's random choices.", "N")] = None,
+    seed: Annotated[
+        int | None, option("Repeat a run's random choices.", "N", min=0, max=options.LARGEST_SEED)
+    ] = None,
     json: Json = None,
     resume: Annotated[File, option("Complete the interrupted run of this file.", "FILE")] = None,
     pg_config: Annotated[str | None, option("Use this server's programs; else $PG_CONFIG.", "PATH")] = None,

@@ -19,6 +19,7 @@ from .cells import Size
 IO = ("buffered", "direct")
 CACHES = ("cold", "warm")
 FEWEST_ROWS, MOST_ROWS = 50_000, 1_000_000_000
+LARGEST_SEED = 2**31 - 1
 
 DEFAULTS = ("io_workers=3", "effective_io_concurrency=16")
 """PostgreSQL's own settings, of 18 and later."""
@@ -101,7 +102,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     precision: Annotated[float, Meta(ge=0)] = 3.0
     quick: bool = False
     pg_config: str | None = None
-    seed: int = 0
+    seed: Annotated[int, Meta(ge=0, le=LARGEST_SEED)] = 0
 
     def servers(self) -> Iterator[Server]:
         """Yield the servers of the matrix; what is cheapest to change varies fastest.

@@ -9,7 +9,6 @@ import subprocess
 import time
 import zlib
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from typing import Any
 
@@ -173,7 +172,7 @@ class Load(Query):
         self._lines = b""
         self._columns = ["rows"]
         self._sessions = [self.conn, *(self.session() for _ in range(cell.clients - 1))]
-        self._pool = self.enter_context(ThreadPoolExecutor(cell.clients))
+        self._pool = self.threads(cell.clients)
         self.meter = Meter(self.conn, self._sessions)
 
     def prepare(self) -> None:

@@ -10,7 +10,7 @@ the samples, so that the samples follow one another at once.
 from __future__ import annotations
 
 import statistics as stdlib
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import msgspec
@@ -59,14 +59,13 @@ class Scan(Subject):
         super().__init__(cluster, cell, context)
         self.times = cell.times or 1
         self._column = COLUMNS[cell.column]
-        self._sessions = [self.conn]
         if cell.clients > 1 and cell.cache != "warm":
             self._sessions = [self.session() for _ in range(cell.clients)]
             self.meter = Meter(self.conn, self._sessions)
-        self._pool = self.enter_context(ThreadPoolExecutor(cell.clients))
         self._of_pair = self.enter_context(ExitStack())
+        self._pool = self.threads(cell.clients)
         self._pair: int | None = None
-        self._sides: dict[bool, tuple[list[Connection], Meter]] = {}
+        self._sides: dict[bool, tuple[Sequence[Connection], Meter]] = {}
         self._without = False
         self._found: dict[int, int] = {}
         names = [f"c{number}" for number in range(1, cell.clients + 1)] if cell.many else ["t"]
@@ -129,7 +128,7 @@ class Scan(Subject):
             self._pair = pair
         self._sessions, self.meter = self._sides[self.side]
 
-    def _open(self, side: bool, pair: int) -> tuple[list[Connection], Meter]:
+    def _open(self, side: bool, pair: int) -> tuple[Sequence[Connection], Meter]:
         """New sessions of a side, warmed."""
         library = side and not self.cell.same
         self._sessions = [self.session(loaded=library, until=self._of_pair) for _ in self._functions]

@@ -8,11 +8,14 @@ the sample did not do what its cell specifies.  This module has what all subject
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any
+
+import psycopg
 
 from ..measure.meter import BLOCK, Meter, Sample
 from ..server import cache, catalogs
@@ -75,7 +78,8 @@ class Subject(ExitStack, ABC):
         self._starts: list[int] = []
         self._least_blocks = 0
         self.conn = self.session()
-        self.meter = Meter(self.conn, [self.conn])
+        self._sessions: Sequence[Connection] = [self.conn]
+        self.meter = Meter(self.conn, self._sessions)
 
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
         """Return a further connection, with the library or without; ``until``, or else close(), closes it."""
@@ -83,6 +87,19 @@ class Subject(ExitStack, ABC):
         (until or self).enter_context(conn)
         conn.execute(SESSION)
         return conn
+
+    def threads(self, count: int) -> ThreadPoolExecutor:
+        """Return threads in which sessions execute at once.
+
+        After an error or Ctrl-C, close() cancels what they execute, since it waits for their end."""
+        pool = self.enter_context(ThreadPoolExecutor(count))
+        self.push(self._cancel)
+        return pool
+
+    def _cancel(self, kind: type[BaseException] | None, *_: object) -> None:
+        for conn in self._sessions if kind else ():
+            with suppress(psycopg.Error):
+                conn.cancel_safe()
 
     @abstractmethod
     def prepare(self) -> None:

@@ -28,6 +28,8 @@ PROGRAM = "pg_lookahead try"
 _PREPARED = "pg_lookahead_try"
 _TAKEN = "what can be tried is one SELECT, VALUES, INSERT, UPDATE, DELETE or MERGE"
 _MILLISECOND = 1e-3
+_SHORTEST = 1e-3
+"""Milliseconds: EXPLAIN tells no shorter time, but for nothing, by which no ratio can be computed."""
 _COUNTERS = "SELECT lookahead.index_scans_served(), blocks_read FROM lookahead.index_scan_stats"
 _DATABASES = """
 SELECT datname FROM pg_database WHERE datallowconn AND has_database_privilege(oid, 'CONNECT') ORDER BY datname
@@ -151,7 +153,7 @@ class Session(ExitStack):
             for what in ("Read Blocks", "I/O Read Time", "Hit Blocks")
         )
         return Sample(
-            seconds=found["Execution Time"] * _MILLISECOND,
+            seconds=max(found["Execution Time"], _SHORTEST) * _MILLISECOND,
             reads=blocks,
             read_bytes=blocks * BLOCK,
             read_seconds=waited * _MILLISECOND,

@@ -261,10 +261,13 @@ def _without_pg(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def end_on_signals() -> None:
-    """Let SIGTERM and SIGHUP end this program as Ctrl-C does: with everything torn down."""
+    """Let SIGTERM and SIGHUP end this program as Ctrl-C does: with everything torn down.
+
+    A signal that was ignored when the program began, as SIGHUP is by nohup, stays ignored."""
 
     def end(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGHUP, end)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, end)
