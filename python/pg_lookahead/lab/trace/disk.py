@@ -98,43 +98,12 @@ class Disk:
         done = []
         place = 0
         for offset, length in reads:
-            if min(depth, self.queue) > 1:
-                done.append(self._queued(offset, length, place, depth))
-            else:
-                done.append(self._in_turn(offset, length, place))
+            done.append(self._served(offset, length, place, depth))
             place = int(offset[-1] + length[-1])
         return np.array(done)
 
-    def _in_turn(self, offset: Ints, length: Ints, place: int) -> float:
-        """Return seconds for reads one after the other, the heads being at ``place`` before."""
-        end = offset + length
-        before = np.append(place, end[:-1])
-        gap = offset - before
-        follows = (gap <= self.readahead) & (gap >= -length)
-        follows[0] = False
-        first = np.flatnonzero(~follows)
-        stream = np.cumsum(~follows) - 1
-
-        # Within a stream: done[i] = max(done[i - 1] + hit, passed[i]), with done = 0 at its first read.
-        hits = np.arange(len(offset)) - first[stream]
-        lead = (end - end[first][stream]) / self.rate - hits * self.hit_overhead_ms / 1e3
-        apart = float(np.ptp(lead)) + 1e-3
-        lead = np.maximum.accumulate(lead + stream * apart) - stream * apart
-        done = lead + hits * self.hit_overhead_ms / 1e3
-        last = np.append(first[1:], len(offset)) - 1
-        streaming = done[last]
-
-        # Between streams: the heads move, and wait for the angle of the new place.
-        wait = offset[first] / self.rate
-        ready = np.empty(len(first))
-        ready[0] = place / self.rate
-        ready[1:] = (end[first] / self.rate + streaming)[:-1]
-        moving = self.overhead_ms / 1e3 + self.seek(before[first].astype(float), offset[first].astype(float))
-        wait = np.mod(wait - ready - moving, self.revolution)
-        return float((moving + wait + length[first] / self.rate + streaming).sum())
-
-    def _queued(self, offset: Ints, length: Ints, place: int, depth: int) -> float:
-        """Return seconds for reads of which ``depth`` are given to the drive at a time."""
+    def _served(self, offset: Ints, length: Ints, place: int, depth: int) -> float:
+        """Return seconds for reads of which ``depth`` are given to the drive at a time, from ``place`` on."""
         depth = min(depth, self.queue, len(offset))
         pieces = max(len(offset) // _SEGMENT, 1)
         steps = -(-len(offset) // pieces)
@@ -145,6 +114,9 @@ class Disk:
         heads = np.concatenate(([place], offset[order[1:, 0] - 1])).astype(float)
         clock = heads / self.rate
         started = clock.copy()
+        # The drive reads on from ``since``, where the heads were at the time ``passed``.
+        since, passed = heads.copy(), clock.copy()
+        passed[0] = -np.inf
         slots = order[:, :depth].copy()
         for step in range(steps):
             empty = slots < 0
@@ -154,14 +126,18 @@ class Disk:
             wait = np.mod(where / self.rate - clock[:, None] - moving, self.revolution)
             cost = moving + wait + size
             near = (gap <= self.readahead) & (gap >= -length[slots])
-            stream = np.maximum(self.hit_overhead_ms / 1e3, gap / self.rate + size)
-            cost = np.where(near, np.minimum(stream, cost), cost)
+            streamed = (passed - clock)[:, None] + (where - since[:, None]) / self.rate + size
+            stream = np.maximum(self.hit_overhead_ms / 1e3, streamed)
+            hit = near & np.isfinite(passed)[:, None]
+            cost = np.where(hit, stream, cost)
             cost[empty] = np.inf
             taken = np.argmin(cost, axis=1)
             chosen = slots[row, taken]
             alive = chosen >= 0
             clock[alive] += cost[row, taken][alive]
             heads[alive] = (offset[chosen] + length[chosen])[alive]
+            sought = alive & ~hit[row, taken]
+            since[sought], passed[sought] = heads[sought], clock[sought]
             after = step + depth
             slots[row, taken] = order[:, after] if after < steps else -1
         return float((clock - started).sum())
