@@ -25,7 +25,7 @@ from pg_lookahead.measure import statistics
 from pg_lookahead.server.installation import ClusterError
 
 SIMULATIONS = int(os.environ.get("PG_LOOKAHEAD_SIMULATIONS", "400"))
-HOSTILE = '</svg><script>"a"</script>&_' + "long_name_" * 12
+HOSTILE = "[/b]\x1b[2J\x9b2J" + "long_name_" * 12
 
 
 @pytest.fixture
@@ -226,6 +226,11 @@ def test_text_tells_all() -> None:
     ):
         assert word in text
     assert re.search(r"slower .* 0\.001 .*\+\d[\d,.]* \(\d.*\*", text)
+
+
+def test_a_terminal_does_not_obey_a_name() -> None:
+    text = compare_views.text(compared(), width=220)
+    assert "[/b]\\x1b[2J\\x9b2J" in text and not re.search("\x1b|\x9b", text)
 
 
 def test_json_holds_all() -> None:

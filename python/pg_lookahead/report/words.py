@@ -99,6 +99,11 @@ def say(console: Console, *lines: str) -> None:
         console.print(plain(line), highlight=False, markup=False, soft_wrap=True)
 
 
+def cells(texts: Iterable[str]) -> list[Text]:
+    """Return the cells of a row of a table, which show the texts as they are."""
+    return [Text(plain(text)) for text in texts]
+
+
 def paragraph(console: Console, text: str) -> None:
     """Print a text in lines that fit, and that end between words."""
     say(

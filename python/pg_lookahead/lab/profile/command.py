@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from ... import parameters
@@ -115,7 +114,7 @@ def record(
     for column in table.columns[1:5]:
         column.justify = "right"
     for row in rows(taken):
-        table.add_row(*map(escape, row))
+        table.add_row(*words.cells(row))
     console = words.output()
     console.print(table)
     if len(taken) > 1:

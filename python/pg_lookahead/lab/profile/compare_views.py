@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from ...measure.statistics import FEWEST_RUNS, Test
@@ -117,9 +116,9 @@ def _print(console: Console, rows: Sequence[dict[str, str]]) -> None:
     """Print a table; print nothing if it has no row."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for at, head in enumerate(rows[0] if rows else ()):
-        table.add_column(escape(head), justify="right" if at else "left", overflow="fold")
+        table.add_column(*words.cells([head]), justify="right" if at else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row.values()))
+        table.add_row(*words.cells(row.values()))
     if rows:
         console.print(table)
 

@@ -80,28 +80,13 @@ def build() -> Variant:
             shutil.copytree(_SOURCES / part, directory / part, ignore=ignored)
         else:
             shutil.copy(_SOURCES / part, directory)
-    pg_config = Installation.find().bindir / "pg_config"
-    command = [
-        "make",
-        "-s",
-        f"-j{os.cpu_count() or 1}",
-        "PROFILE=1",
-        "with_llvm=no",
-        f"PG_CONFIG={pg_config}",
-    ]
+    config = Installation.find().bindir / "pg_config"
+    command = ["make", "-s", f"-j{os.cpu_count() or 1}", "PROFILE=1", "with_llvm=no", f"PG_CONFIG={config}"]
     mine = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
     environment = {name: value for name, value in os.environ.items() if name not in mine}
-    try:
-        done = subprocess.run(
-            [*command, "all"],
-            cwd=directory,
-            env=environment,
-            capture_output=True,
-            text=True,
-            errors="replace",
-        )
-    except OSError as error:
-        raise ClusterError(f"cannot build the extension with function profiles: {error}") from None
+    done = subprocess.run(
+        [*command, "all"], cwd=directory, env=environment, capture_output=True, text=True, errors="replace"
+    )
     if done.returncode:
         told = re.findall(r"^.*(?:error|\*\*\*).*$", done.stderr, re.M) or [f"make: status {done.returncode}"]
         raise ClusterError("cannot build the extension with function profiles", hint=told[0].strip())

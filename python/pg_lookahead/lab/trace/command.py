@@ -195,7 +195,7 @@ def _show(title: str, columns: Sequence[tuple[str, Callable[..., str]]], items: 
     for column in table.columns[1:]:
         column.justify = "right"
     for item in items:
-        table.add_row(*(show(item) for _, show in columns))
+        table.add_row(*words.cells(show(item) for _, show in columns))
     words.say(words.output(), title)
     words.output().print(table)
 
