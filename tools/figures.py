@@ -305,8 +305,7 @@ def table(runs: dict[str, Run], name: str, patterns: str) -> str:
         rows.setdefault(title, {})[place(run, result)] = figures(result)
     places = list(dict.fromkeys(one for row in rows.values() for one in row))
     for where in places:
-        queries = [one for one in wanted if "query" in one.parameters and place(run, one) == where]
-        for told in terminal.wholes(queries):
+        for told in terminal.wholes([one for one in wanted if place(run, one) == where]):
             rows.setdefault("all of them, in sum", {})[where] = (
                 f"**{told.rpartition(', ')[2]}**: " + (told.partition(": ")[2].rpartition(",")[0])
             )

@@ -79,10 +79,7 @@ def lines() -> list[record.Line]:
         made.append(result(where, "bloom_scan", HOSTILE, 0.53))
         members: dict[str, Any] = {"processor": Interval(2, 1.9, 2.1, 8)}
         made.append(result(where, "bloom_scan", "same", 1.0, **members))
-        made += [
-            result(where, "index_scan", f"distance {n}", 1.25, parameters={"distance": n, "order": "random"})
-            for n in (0, 1, 16)
-        ]
+        made += [result(where, "index_scan", f"distance {n}", 1.25) for n in (0, 1, 16)]
         made.append(
             result(where, "hash_vacuum", "refused here", 1.0, refused="not cold", interval=None, variants={})
         )

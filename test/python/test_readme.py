@@ -82,9 +82,7 @@ def whole(benchmark: str, io: str, added: float, **ratios: float) -> list[Result
     """Return results of statements of a benchmark, by their ratios."""
     where = Server(1000, io=io, latency_ms=added)
     return [
-        msgspec.structs.replace(
-            result(io, name, ratio), server=where, scenario=benchmark, parameters={"query": name}
-        )
+        msgspec.structs.replace(result(io, name, ratio), server=where, scenario=benchmark)
         for name, ratio in ratios.items()
     ]
 

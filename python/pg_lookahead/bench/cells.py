@@ -32,8 +32,6 @@ ON = {
     "pg_lookahead.max_distance": "-1",
 }
 
-Parameters = Mapping[str, float | str]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
@@ -43,7 +41,6 @@ class Cell:
     name: the cell's name, which no other cell of its scenario has
     cache: ``cold`` (neither in shared buffers nor in the system's page cache), ``os`` (in the
         latter), or ``warm`` (in shared buffers)
-    parameters: the same as ``name``, for machines
     tables: names of the tables of the module ``tables`` that it reads
     needs: capabilities that the server must have: ``vacuum:METHOD``, ``setting:NAME``; or this Python:
         ``module:NAME``
@@ -53,7 +50,6 @@ class Cell:
     scenario: str = ""
     name: str
     cache: str
-    parameters: Parameters = field(default_factory=dict)
     tables: tuple[str, ...] = ("t",)
     needs: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()

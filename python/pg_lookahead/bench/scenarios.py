@@ -20,7 +20,6 @@ from .cells import (
     DumpCell,
     JoinCell,
     LoadCell,
-    Parameters,
     QueryCell,
     ScanCell,
     Size,
@@ -41,7 +40,6 @@ def _scans(
     caches: tuple[str, ...] = _BOTH,
     *,
     kind: type[ScanCell] = ScanCell,
-    parameters: Parameters | None = None,
     times: int = 1,
     ahead: bool = False,
     **more: Any,
@@ -54,7 +52,6 @@ def _scans(
         yield kind(
             name=name,
             cache=cache,
-            parameters={"rows": n} if parameters is None else parameters,
             n=n,
             times=None if cache == "warm" else times,
             ahead=ahead and cache == "cold",
@@ -65,8 +62,7 @@ def _scans(
 def _ordered(size: Size) -> Iterator[Cell]:
     n = size.fetched
     for column in ("sequential", "periodic"):
-        order: Parameters = {"order": column, "rows": n}
-        yield from _scans(f"{column}, {n:,} rows", n, parameters=order, column=column)
+        yield from _scans(f"{column}, {n:,} rows", n, column=column)
 
 
 def _full(size: Size) -> Iterator[Cell]:
@@ -74,8 +70,7 @@ def _full(size: Size) -> Iterator[Cell]:
         for n in (1, 100, size.rows) if size.quick else (1, 10, 100, 1000, size.rows):
             many = "all rows" if n == size.rows else f"{n:,} row{'s' if n > 1 else ''}"
             caches = _BOTH if n == size.rows else ("warm",)
-            order: Parameters = {"order": column, "rows": n}
-            yield from _scans(f"{column}, {many}", n, caches, parameters=order, column=column)
+            yield from _scans(f"{column}, {many}", n, caches, column=column)
 
 
 def _limits(size: Size) -> tuple[int, ...]:
@@ -84,26 +79,22 @@ def _limits(size: Size) -> tuple[int, ...]:
 
 def _limit(size: Size) -> Iterator[Cell]:
     for cache, n in product(_BOTH, _limits(size)):
-        more: dict[str, Any] = {"parameters": {"limit": n}, "way": "limit", "times": size.cold_times(n)}
-        yield from _scans(f"LIMIT {n}", n, (cache,), **more)
+        yield from _scans(f"LIMIT {n}", n, (cache,), way="limit", times=size.cold_times(n))
 
 
 def _distance(size: Size) -> Iterator[Cell]:
     for cache, column, n in (("cold", "random", size.fetched), ("warm", "sequential", size.rows)):
         for distance in (0, 1, 16) if size.quick else (0, 1, 2, 4, 8, 16, 32, 64, 128):
             ours = {**ON, "pg_lookahead.max_distance": str(distance)} if distance else OFF
-            more: dict[str, Any] = {"column": column, "ours": ours, "ahead": distance > 1}
-            more["parameters"] = {"distance": distance}
-            yield from _scans(str(distance or "off"), n, (cache,), **more)
+            name = str(distance or "off")
+            yield from _scans(name, n, (cache,), column=column, ours=ours, ahead=distance > 1)
 
 
 def _block_order(size: Size) -> Iterator[Cell]:
     n = size.fetched
     for order in ("index", "block"):
-        more: dict[str, Any] = {"parameters": {"order": order, "rows": n}, "ahead": True}
-        more["ours"] = {**ON, "pg_lookahead.issue_order": order}
-        more["needs"] = ("setting:pg_lookahead.issue_order",)
-        yield from _scans(f"{order} order, {n:,} rows", n, ("cold",), **more)
+        ours, needs = {**ON, "pg_lookahead.issue_order": order}, ("setting:pg_lookahead.issue_order",)
+        yield from _scans(f"{order} order, {n:,} rows", n, ("cold",), ahead=True, ours=ours, needs=needs)
 
 
 def _not_all_visible(table: str, key: str, text: str, one_in: int) -> dict[str, Any]:
@@ -147,10 +138,8 @@ def _clients(size: Size) -> Iterator[Cell]:
     n = max(1, size.fetched // CLIENT_TABLES)
     for many in (False, True):
         name = f"{CLIENT_TABLES} clients, {'many tables' if many else 'one table'}, {n:,} rows each"
-        count = CLIENT_TABLES if many else 1
-        more: dict[str, Any] = {"clients": CLIENT_TABLES, "many": many, "ahead": True}
-        more["parameters"] = {"clients": CLIENT_TABLES, "tables": count, "rows": n}
-        yield from _scans(name, n, tables=("c",) if many else ("t",), **more)
+        tables = ("c",) if many else ("t",)
+        yield from _scans(name, n, tables=tables, clients=CLIENT_TABLES, many=many, ahead=True)
 
 
 # Nested loops
@@ -195,7 +184,7 @@ def _join_key_order(
         name = f"{rows:,} {'rows' if lines > 1 else 'outer rows'}"
         more: dict[str, Any] = {"outer": (*outer, "Seq Scan on o"), "planner": planner}
         for cell in _join(way, ("cold",), n=n, **more)(size):
-            yield replace(cell, name=name, parameters={"rows": rows})
+            yield replace(cell, name=name)
 
     return of
 
@@ -224,22 +213,21 @@ def _statement(
         yield StatementCell(name=name, cache=cache, relations=relations, **ways, **more)
 
 
-def _diagnostic(function: str, name: str, parameters: Parameters, of: str, **more: Any) -> Iterator[Cell]:
+def _diagnostic(function: str, name: str, of: str, **more: Any) -> Iterator[Cell]:
     """Yield cells that compare a function of contrib/pgstattuple with ours of the same name."""
 
     def way(ours: bool) -> Way:
         called = f"{'lookahead' if ours else '{contrib}'}.{function}"
         return Way(f"SELECT * FROM {called}('{SCHEMA}.{of}'::regclass)", function=f"{called}(regclass)")
 
-    known: dict[str, Any] = {"parameters": parameters, "tables": ("d",), "extensions": ("pgstattuple",)}
-    yield from _statement(name, (of,), way, **known, **more)
+    yield from _statement(name, (of,), way, tables=("d",), extensions=("pgstattuple",), **more)
 
 
 def _approx(size: Size) -> Iterator[Cell]:
     for one_in in (500, 5):
         visible = _not_all_visible(f"{SCHEMA}.d", "id", "note", one_in)
         name = f"1 row in {one_in} deleted"
-        yield from _diagnostic("pgstattuple_approx", name, {"one_in": one_in}, "d", part=None, **visible)
+        yield from _diagnostic("pgstattuple_approx", name, "d", part=None, **visible)
 
 
 def _index_estimate(size: Size) -> Iterator[Cell]:
@@ -259,7 +247,6 @@ def _index_estimate(size: Size) -> Iterator[Cell]:
             ("e_k",),
             lambda ours, whole=whole: Way(sample if ours else whole),  # type: ignore[misc]
             warm=False,
-            parameters={"pages": sampled, "against": schema.strip("{}")},
             **more,
         )
 
@@ -346,7 +333,6 @@ def _load(
             yield LoadCell(
                 name=f"{n:,} rows" if sessions == 1 else f"{sessions} clients, {n // sessions:,} rows each",
                 cache=cache,
-                parameters={"rows": n, "clients": sessions},
                 tables=(table,),
                 needs=("setting:pg_lookahead.writes",),
                 rows=n,
@@ -368,7 +354,6 @@ def _apply(publish: str, change: str) -> Callable[[Size], Iterator[Cell]]:
             yield ApplyCell(
                 name=f"{n:,} changes, {'a transaction each' if each else 'one transaction'}",
                 cache=cache,
-                parameters={"changes": n, "transactions": n if each else 1},
                 tables=("r",),
                 needs=("setting:pg_lookahead.apply",),
                 n=n,
@@ -428,7 +413,6 @@ def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cel
             yield VacuumCell(
                 name=f"1 row in {one_in} dead" if one_in else "no dead row",
                 cache="cold",
-                parameters={"one_in": one_in},
                 tables=(method,),
                 needs=(f"vacuum:{method}",),
                 extensions=("bloom",) if method == "bloom" else (),
@@ -464,8 +448,7 @@ def _toast_filter(size: Size) -> Iterator[Cell]:
     """Yield cells with filters by a random key; where few values are fetched, none is to be read ahead."""
     for percent in (1, 10, 30, 60):
         query = f"SELECT count(*), sum(hashtext(body)) FROM {{table}} WHERE k % 100 < {percent}"
-        more: dict[str, Any] = {"name": f"{percent} %", "parameters": {"percent": percent}}
-        yield from _toast(query, ahead=False, **more)(size)
+        yield from _toast(query, ahead=False, name=f"{percent} %")(size)
 
 
 def _toast_sort(size: Size) -> Iterator[Cell]:
@@ -488,17 +471,11 @@ _OWN_PLANS = "RESET enable_sort; RESET max_parallel_workers_per_gather"
 def _whole(table: str, queries: Mapping[str, str], needs: tuple[str, ...] = ()) -> Iterator[Cell]:
     """Yield cells of all statements of a benchmark."""
     for cache, (name, text) in product(_BOTH, queries.items()):
-        known: dict[str, Any] = {"parameters": {"query": name}, "tables": (table,), "needs": needs}
-        yield QueryCell(name=name, cache=cache, query=text, planner=_OWN_PLANS, **known)
+        yield QueryCell(name=name, cache=cache, tables=(table,), needs=needs, query=text, planner=_OWN_PLANS)
 
 
 _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
-    "index_scan_random": lambda size: _scans(
-        f"{size.fetched:,} rows",
-        size.fetched,
-        parameters={"order": "random", "rows": size.fetched},
-        ahead=True,
-    ),
+    "index_scan_random": lambda size: _scans(f"{size.fetched:,} rows", size.fetched, ahead=True),
     "index_scan_range": _ordered,
     "index_scan_full": _full,
     "index_scan_limit": _limit,
@@ -537,8 +514,8 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     ),
     "join_semi_key_order": _join_key_order("join_semi_key_order", ("Nested Loop Semi",)),
     "join_chain_many": _join_key_order("join_chain_many", ("Nested Loop",) * 3, lines=2),
-    "pgstatindex": lambda size: _diagnostic("pgstatindex", "primary key", {"index": "primary key"}, "d_pkey"),
-    "pgstathashindex": lambda size: _diagnostic("pgstathashindex", "hash", {"index": "hash"}, "d_hash"),
+    "pgstatindex": lambda size: _diagnostic("pgstatindex", "primary key", "d_pkey"),
+    "pgstathashindex": lambda size: _diagnostic("pgstathashindex", "hash", "d_hash"),
     "pgstattuple_approx": _approx,
     "index_estimate": _index_estimate,
     "bloom_scan": _bloom_scan,

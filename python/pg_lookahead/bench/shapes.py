@@ -108,7 +108,6 @@ def cells(rows: int, caches: tuple[str, ...]) -> Iterator[QueryCell]:
             yield QueryCell(
                 name=f"{number}: {shape}",
                 cache=cache,
-                parameters={"shape": number},
                 tables=("shapes",),
                 reads=(*read, "keys"),
                 query=query,

@@ -51,15 +51,12 @@ class Server(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Which cell, on which server.
-
-    parameters: the same as ``cell``, for machines"""
+    """Which cell, on which server."""
 
     server: Server
     scenario: str
     cell: str
     cache: str
-    parameters: dict[str, float | str] = {}
 
     @property
     def key(self) -> tuple[Server, str, str, str]:

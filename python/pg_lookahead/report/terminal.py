@@ -62,6 +62,9 @@ def _of_interval(show: Callable[[Interval], str]) -> Callable[[Result], str]:
     return lambda result: show(result.interval) if result.interval else ""
 
 
+WHOLES = ("tpch", "web")
+"""Scenarios whose cells are the queries of one benchmark."""
+
 COLUMNS: tuple[tuple[str, int, Callable[[Result], str]], ...] = (
     ("cell", 0, lambda result: result.cell),
     ("cache", 0, lambda result: result.cache),
@@ -137,9 +140,9 @@ def _width(grid: Table) -> int:
 
 
 def wholes(results: Sequence[Result]) -> list[str]:
-    """Return a line for each scenario and cache whose cells are the queries of one benchmark: their sum."""
+    """Return a line for each benchmark and cache: the sum of its queries."""
     lines = []
-    queries = [one for one in results if "query" in one.parameters]
+    queries = [one for one in results if one.scenario in WHOLES]
     for (scenario, cache), group in groupby(queries, lambda one: (one.scenario, one.cache)):
         found = list(group)
         measured = [one.both for one in found if one.both]
