@@ -35,7 +35,7 @@ from pg_lookahead.bench import (
 from pg_lookahead.bench.cells import OFF, JoinCell, ScanCell, Size
 from pg_lookahead.bench.compare import identity
 from pg_lookahead.bench.joins import Join
-from pg_lookahead.bench.plan import able, why_not
+from pg_lookahead.bench.plan import why_not
 from pg_lookahead.bench.statements import Statement
 from pg_lookahead.bench.subjects import Context
 from pg_lookahead.measure import statistics, turns
@@ -931,12 +931,18 @@ def test_a_whole_query_is_planned_each_time(generated: Cluster) -> None:
         assert fetch_row(subject.conn, prepared) == (0,)
 
 
-def test_without_duckdb_tpch_is_not_available(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_duckdb_tpch_is_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = scenarios.cells("tpch", Size(ROWS, True))[0]
     monkeypatch.setattr(tpch, "available", lambda: False)
-    assert why_not(able(loaded), cell) == ("Python has no module duckdb (pip install duckdb==1.2.2)")
+    assert why_not(18, cell) == "Python has no module duckdb (pip install duckdb==1.2.2)"
     monkeypatch.setattr(tpch, "available", lambda: True)
-    assert why_not(able(loaded), cell) == ""
+    assert why_not(18, cell) == ""
+
+
+@pytest.mark.parametrize("name", ["bloom_scan", "bloom_vacuum", "hash_vacuum", "gin_vacuum"])
+def test_what_a_server_of_19_does_itself_is_not_available(name: str) -> None:
+    for cell in scenarios.cells(name, Size(ROWS, False)):
+        assert why_not(18, cell) == "" and f"reads {name[:4].strip('_')}" in why_not(19, cell)
 
 
 def test_the_whole_of_a_benchmark_is_the_sum_of_its_queries() -> None:

@@ -42,17 +42,15 @@ class Cell:
     cache: ``cold`` (neither in shared buffers nor in the system's page cache), ``os`` (in the
         latter), or ``warm`` (in shared buffers)
     tables: names of the tables of the module ``tables`` that it reads
-    needs: capabilities that the server must have: ``vacuum:METHOD``, ``setting:NAME``; or this Python:
-        ``module:NAME``
-    extensions: contrib's extensions that it needs besides those that all cells need
+    method: the access method whose blocks look-ahead must stream and stock must not; servers from 19 on do
+        that themselves; empty: none
     setup, teardown: SQL that is executed before and after the cell; neighbours with equal SQL share it"""
 
     scenario: str = ""
     name: str
     cache: str
     tables: tuple[str, ...] = ("t",)
-    needs: tuple[str, ...] = ()
-    extensions: tuple[str, ...] = ()
+    method: str = ""
     setup: tuple[str, ...] = ()
     teardown: tuple[str, ...] = ()
 
@@ -110,13 +108,11 @@ class Way:
         number that differs from sample to sample
     before: SQL executed first, untimed
     function: the function that a run must have called once, as text that casts to regprocedure
-    method: name of the access method whose blocks look-ahead must stream and stock must not
     ahead: the view of ``lookahead`` that counts rows which look-ahead must know early, and stock must not"""
 
     query: str
     before: tuple[str, ...] = ()
     function: str = ""
-    method: str = ""
     ahead: str = ""
 
 
@@ -138,12 +134,10 @@ class StatementCell(Cell):
 
 @dataclass(frozen=True, kw_only=True)
 class VacuumCell(Cell):
-    """A comparison of VACUUMs.
+    """A comparison of VACUUMs of a table with an index of the cell's method.
 
-    method: the index's access method
     one_in: one row in this number is dead; 0: none"""
 
-    method: str
     one_in: int
 
 

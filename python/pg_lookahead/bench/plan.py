@@ -9,13 +9,10 @@ from pathlib import Path
 
 from ..report.record import Server
 from ..server.catalogs import Connection
-from ..server.cluster import Cluster
 from ..server.installation import ClusterError
 from . import scenarios, tables, tpch
 from .cells import Cell, Size, StatementCell
 from .options import Options
-
-_EXTENSIONS = ("pg_prewarm", "pg_buffercache")
 
 
 def all_cells(options: Options, rows: int) -> list[Cell]:
@@ -24,12 +21,6 @@ def all_cells(options: Options, rows: int) -> list[Cell]:
     found = [cell for name in options.scenario for cell in scenarios.cells(name, size)]
     patterns = options.cell or ("*",)
     return [cell for cell in found if any(fnmatchcase(cell.name, pattern) for pattern in patterns)]
-
-
-def wanted_extensions(options: Options) -> list[str]:
-    """Return the names of contrib's extensions that a database must have for the cells asked for."""
-    asked = [name for cell in all_cells(options, options.rows[0]) for name in cell.extensions]
-    return list(dict.fromkeys([*_EXTENSIONS, *asked]))
 
 
 def wanted_tables(todo: Iterable[Cell]) -> tuple[set[str], set[str]]:
@@ -69,45 +60,32 @@ def check_settings(conn: Connection, options: Options) -> None:
             raise ClusterError(f"--set {setting}: this server has only {', '.join(known[name])}")
 
 
-def check_extensions(conn: Connection, wanted: Iterable[str]) -> None:
+def check_extensions(conn: Connection) -> None:
     """ClusterError that names an extension which the server lacks."""
     available = {name for (name,) in conn.execute("SELECT name FROM pg_available_extensions")}
-    for name in wanted:
+    for name in ("pg_lookahead", *tables.EXTENSIONS):
         if name not in available:
             ours = name == "pg_lookahead"
             how = "make && make install PG_CONFIG=..." if ours else "it is of PostgreSQL's contrib package"
             raise ClusterError(f"the extension {name} is not installed in this server ({how})")
 
 
-def able(cluster: Cluster) -> set[str]:
-    """Return which capabilities of Cell.needs the installed library and this Python have."""
-    settings = "SELECT 'setting:' || name FROM pg_settings WHERE name LIKE 'pg\\_lookahead.%'"
-    methods = "SELECT 'vacuum:' || access_method FROM lookahead.index_vacuum_stats"
-    with cluster.session() as conn:
-        found = [*conn.execute(settings), *(conn.execute(methods) if cluster.version < 19 else ())]
-    return {need for (need,) in found} | ({"module:duckdb"} if tpch.available() else set())
-
-
-def why_not(able_to: set[str], cell: Cell) -> str:
-    """Return why a cell is not available on this server; empty if it is."""
-    for need in cell.needs:
-        if need not in able_to:
-            kind, _, name = need.partition(":")
-            return {
-                "vacuum": f"this server reads {name} indexes ahead itself",
-                "module": f"Python has no module {name} (pip install duckdb==1.2.2)",
-                "setting": f"this build of pg_lookahead has no setting {name}",
-            }[kind]
+def why_not(version: int, cell: Cell) -> str:
+    """Return why a cell is not available on a server of this version; empty if it is."""
+    if cell.method and version >= 19:
+        return f"this server reads {cell.method} indexes ahead itself"
+    if "tpch" in cell.tables and not tpch.available():
+        return "Python has no module duckdb (pip install duckdb==1.2.2)"
     return ""
 
 
-def chosen(options: Options, able_to: set[str], server: Server, *, first: bool) -> list[Cell]:
+def chosen(options: Options, version: int, server: Server, *, first: bool) -> list[Cell]:
     """Return what to measure on a server: warm cells once for each set of tables, since storage has no
     part in them."""
     wanted = {"cold": "cold" in options.cache, "warm": "warm" in options.cache and first}
     wanted["os"] = "cold" in options.cache and server.io != "direct"
     cells = all_cells(options, server.rows)
-    return [cell for cell in cells if wanted[cell.cache] and not why_not(able_to, cell)]
+    return [cell for cell in cells if wanted[cell.cache] and not why_not(version, cell)]
 
 
 def loading_seconds(rows: int, names: set[str]) -> float:

@@ -68,7 +68,7 @@ def run(options: Options, journal: Journal, progress: Progress) -> None:
         cluster.start()
         with cluster.session(loaded=False) as conn:
             plan.check_settings(conn, options)
-            plan.check_extensions(conn, ["pg_lookahead", *plan.wanted_extensions(options)])
+            plan.check_extensions(conn)
             conn.execute("CREATE EXTENSION pg_lookahead")
         _make_plan(bench, cluster)
         for rows, servers in groupby(options.servers(), key=lambda server: server.rows):
@@ -79,10 +79,9 @@ def run(options: Options, journal: Journal, progress: Progress) -> None:
 def _make_plan(bench: _Bench, cluster: Cluster) -> None:
     """Decide which cells to measure on which server, and tell it at once, with those not available."""
     options = bench.options
-    able = plan.able(cluster)
     measured: set[int] = set()
     for server in options.servers():
-        bench.cells[server] = plan.chosen(options, able, server, first=server.rows not in measured)
+        bench.cells[server] = plan.chosen(options, cluster.version, server, first=server.rows not in measured)
         measured.add(server.rows)
     planned = [(server, cell) for server, of_server in bench.cells.items() for cell in of_server]
     told = msgspec.to_builtins(options)
@@ -91,7 +90,7 @@ def _make_plan(bench: _Bench, cluster: Cluster) -> None:
     loading = sum(plan.loading_seconds(rows, names) for rows in measured)
     bench.progress.planned(len(planned), options.seconds, loading)
     for name in options.scenario:
-        reason = plan.why_not(able, cells(name, Size(options.rows[0], options.quick))[0])
+        reason = plan.why_not(cluster.version, cells(name, Size(options.rows[0], options.quick))[0])
         if reason:
             bench.journal.write(Unavailable(scenario=name, reason=reason))
 
@@ -129,9 +128,9 @@ def _measure_tables(bench: _Bench, cluster: Cluster, rows: int, servers: list[Se
 
 def _load(bench: _Bench, cluster: Cluster, rows: int, todo: list[Cell]) -> None:
     wanted, indexes = plan.wanted_tables(todo)
-    report, extensions = bench.progress.step, plan.wanted_extensions(bench.options)
+    report = bench.progress.step
     with cluster.session(loaded=False) as conn:
-        tables.load(conn, wanted, rows, bench.options.seed, report, indexes, extensions)
+        tables.load(conn, wanted, rows, bench.options.seed, report, indexes)
     of_vacuum = [cell for cell in todo if isinstance(cell, VacuumCell)]
     for cell in {vacuum.name_of(cell): cell for cell in of_vacuum}.values():
         vacuum.load(cluster, cell, rows, report)

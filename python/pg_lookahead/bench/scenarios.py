@@ -93,8 +93,8 @@ def _distance(size: Size) -> Iterator[Cell]:
 def _block_order(size: Size) -> Iterator[Cell]:
     n = size.fetched
     for order in ("index", "block"):
-        ours, needs = {**ON, "pg_lookahead.issue_order": order}, ("setting:pg_lookahead.issue_order",)
-        yield from _scans(f"{order} order, {n:,} rows", n, ("cold",), ahead=True, ours=ours, needs=needs)
+        ours = {**ON, "pg_lookahead.issue_order": order}
+        yield from _scans(f"{order} order, {n:,} rows", n, ("cold",), ahead=True, ours=ours)
 
 
 def _not_all_visible(table: str, key: str, text: str, one_in: int) -> dict[str, Any]:
@@ -154,7 +154,6 @@ def _join(
         rows = n or size.fetched
         name = f"{rows:,} outer row{'s' if rows > 1 else ''}"
         known: dict[str, Any] = {"kind": JoinCell, "way": way, "tables": ("t", "o")}
-        known["needs"] = ("setting:pg_lookahead.nested_loop",)
         known["times"] = size.cold_times(rows) if n else 1
         yield from _scans(name, rows, caches, **known, **more)
 
@@ -220,7 +219,7 @@ def _diagnostic(function: str, name: str, of: str, **more: Any) -> Iterator[Cell
         called = f"{'lookahead' if ours else '{contrib}'}.{function}"
         return Way(f"SELECT * FROM {called}('{SCHEMA}.{of}'::regclass)", function=f"{called}(regclass)")
 
-    yield from _statement(name, (of,), way, tables=("d",), extensions=("pgstattuple",), **more)
+    yield from _statement(name, (of,), way, tables=("d",), **more)
 
 
 def _approx(size: Size) -> Iterator[Cell]:
@@ -241,23 +240,22 @@ def _index_estimate(size: Size) -> Iterator[Cell]:
     )
     for schema, name in (("{contrib}", "contrib's pgstatindex"), ("lookahead", "our pgstatindex")):
         whole = f"SELECT index_size, tree_level FROM {schema}.pgstatindex('{SCHEMA}.e_k'::regclass)"
-        more = {"tables": ("e",), "extensions": ("pgstattuple",), "sampled": sampled}
         yield from _statement(
             f"{sampled:,} pages, against {name}",
             ("e_k",),
             lambda ours, whole=whole: Way(sample if ours else whole),  # type: ignore[misc]
             warm=False,
-            **more,
+            tables=("e",),
+            sampled=sampled,
         )
 
 
 def _bloom_scan(size: Size) -> Iterator[Cell]:
     def way(ours: bool) -> Way:
         query = f"SELECT count(*) FROM {SCHEMA}.d WHERE a = 17 AND b = 42 AND c = 1000"
-        return Way(query, (f"SET pg_lookahead.bloom_scan = {'on' if ours else 'off'}",), method="bloom")
+        return Way(query, (f"SET pg_lookahead.bloom_scan = {'on' if ours else 'off'}",))
 
-    more: dict[str, Any] = {"tables": ("d",), "needs": ("vacuum:bloom",), "extensions": ("bloom",)}
-    yield from _statement("3 columns", ("d_bloom", "d"), way, **more)
+    yield from _statement("3 columns", ("d_bloom", "d"), way, tables=("d",), method="bloom")
 
 
 def _wal_logging(size: Size) -> Iterator[Cell]:
@@ -300,8 +298,7 @@ def _written(
             switched = (f"SET pg_lookahead.{name} = {'on' if ours else 'off'}" for name in settings)
             return Way(query, (*([planner] if planner else []), *switched), ahead=ahead)
 
-        needs = tuple(f"setting:pg_lookahead.{name}" for name in settings)
-        yield from _statement(f"{n:,} rows", of, way, tables=(table,), needs=needs, part=part)
+        yield from _statement(f"{n:,} rows", of, way, tables=(table,), part=part)
 
     return cells_of
 
@@ -334,7 +331,6 @@ def _load(
                 name=f"{n:,} rows" if sessions == 1 else f"{sessions} clients, {n // sessions:,} rows each",
                 cache=cache,
                 tables=(table,),
-                needs=("setting:pg_lookahead.writes",),
                 rows=n,
                 query=values,
                 ahead=sessions == 1,
@@ -355,7 +351,6 @@ def _apply(publish: str, change: str) -> Callable[[Size], Iterator[Cell]]:
                 name=f"{n:,} changes, {'a transaction each' if each else 'one transaction'}",
                 cache=cache,
                 tables=("r",),
-                needs=("setting:pg_lookahead.apply",),
                 n=n,
                 publish=publish,
                 change=change,
@@ -414,8 +409,6 @@ def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cel
                 name=f"1 row in {one_in} dead" if one_in else "no dead row",
                 cache="cold",
                 tables=(method,),
-                needs=(f"vacuum:{method}",),
-                extensions=("bloom",) if method == "bloom" else (),
                 method=method,
                 one_in=one_in,
             )
@@ -434,9 +427,8 @@ def _toast(
     query: ``{table}`` stands for the table, and ``{n}`` for a quarter of the rows of ``doc``"""
 
     def of(size: Size) -> Iterator[Cell]:
-        known: dict[str, Any] = {"tables": (table,), "needs": ("setting:pg_lookahead.toast",)}
-        known |= {"planner": "SET enable_bitmapscan = off", "counted": ("toast_stats.chunk_blocks_read",)}
-        known |= {"ahead": True, "scan": "Seq Scan", **more}
+        known: dict[str, Any] = {"tables": (table,), "planner": "SET enable_bitmapscan = off"}
+        known |= {"counted": ("toast_stats.chunk_blocks_read",), "ahead": True, "scan": "Seq Scan", **more}
         known["query"] = query.format(table=f"{SCHEMA}.{table}", n=size.documents // 4)
         for cache in _BOTH:
             yield kind(name=name or f"{size.documents:,} values", cache=cache, **known)
@@ -468,10 +460,10 @@ _TOAST_SLICE = "SELECT count(*), sum(hashtext(substr(body, 1, 100))) FROM {table
 _OWN_PLANS = "RESET enable_sort; RESET max_parallel_workers_per_gather"
 
 
-def _whole(table: str, queries: Mapping[str, str], needs: tuple[str, ...] = ()) -> Iterator[Cell]:
+def _whole(table: str, queries: Mapping[str, str]) -> Iterator[Cell]:
     """Yield cells of all statements of a benchmark."""
     for cache, (name, text) in product(_BOTH, queries.items()):
-        yield QueryCell(name=name, cache=cache, tables=(table,), needs=needs, query=text, planner=_OWN_PLANS)
+        yield QueryCell(name=name, cache=cache, tables=(table,), query=text, planner=_OWN_PLANS)
 
 
 _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
@@ -561,7 +553,7 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "toast_sort": _toast_sort,
     "toast_slice": _toast(_TOAST_SLICE),
     "toast_filter": _toast_filter,
-    "tpch": lambda size: _whole("tpch", dict.fromkeys(tpch.QUERIES, ""), ("module:duckdb",)),
+    "tpch": lambda size: _whole("tpch", dict.fromkeys(tpch.QUERIES, "")),
     "web": lambda size: _whole("web", web.QUERIES),
     "shapes": lambda size: shapes.cells(size.rows, ("cold", "os", "warm")),
 }

@@ -28,10 +28,8 @@ class Statement(Subject):
         self.relations = cell.relations
         self.conn.execute("SET enable_indexscan = off")
         self.conn.execute("SET track_functions = 'all'")
-        self._contrib = ""
+        self._contrib = catalogs.require(self.conn, "pgstattuple").place
         self._turn = 0
-        if "pgstattuple" in cell.extensions:
-            self._contrib = catalogs.require(self.conn, "pgstattuple").place
 
     def prepare(self) -> None:
         self._pages = blocks_of(self.conn, self.relations[:1])
@@ -94,10 +92,9 @@ class Statement(Subject):
         return text.replace("{contrib}", self._contrib).replace("{turn}", str(self._turn)).encode()
 
     def counters(self) -> Counters:
-        method = self.cell.ours.method
         if self.cell.ours.ahead:
             return {"rows_ahead": counts_of(self.conn, self.cell.ours.ahead)["rows"]}
-        return streamed(self.conn, method) if method else {}
+        return streamed(self.conn, self.cell.method) if self.cell.method else {}
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
         if ours and self.cell.sampled is not None:

@@ -43,6 +43,9 @@ BUYERS = f"{SCHEMA}.buyers"
 COLUMNS = {"sequential": "seq", "periodic": "per", "random": "rnd"}
 """Columns of ``t``, by the order of rows that their indexes give."""
 
+EXTENSIONS = ("pg_prewarm", "pg_buffercache", "pgstattuple", "bloom")
+"""Those of contrib that are put into the schema where the database lacks them."""
+
 CLIENT_TABLES = 4
 COSTS = {
     "t": (260, 5.0),
@@ -282,15 +285,13 @@ def load(
     seed: int,
     report: Report,
     indexes: Collection[str] = INDEXES_OF_D,
-    extensions: Iterable[str] = ("pg_prewarm", "pg_buffercache", "pgstattuple", "bloom"),
 ) -> None:
     """Make the schema anew with the tables named, of the keys of COSTS but those of VACUUM.
 
-    indexes: of ``d``; of INDEXES_OF_D
-    extensions: put into the schema where the database lacks them"""
+    indexes: of ``d``; of INDEXES_OF_D"""
     run(conn, "SET client_min_messages = warning", f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
     run(conn, f"CREATE SCHEMA {SCHEMA}")
-    run(conn, *(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA {SCHEMA}" for name in extensions))
+    run(conn, *(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA {SCHEMA}" for name in EXTENSIONS))
 
     import numpy as np  # takes a while to load, and the command line needs the names here only
 

@@ -21,6 +21,7 @@ from ..server.queries import run
 from .cells import SCHEMA, VacuumCell
 from .statements import check_streamed, streamed
 from .subjects import SESSION, Context, Counters, Refused, Subject, blocks_of
+from .tables import EXTENSIONS
 
 PART = 5
 """The table has the run's number of rows divided by this."""
@@ -57,8 +58,7 @@ def load(cluster: Cluster, cell: VacuumCell, rows: int, report: Callable[[str], 
     with cluster.session() as conn:
         run(conn, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
     with cluster.session(dbname=name) as conn:
-        extensions = ("pg_lookahead", "pg_buffercache", "pgstattuple", *cell.extensions)
-        run(conn, *(f"CREATE EXTENSION {extension}" for extension in extensions))
+        run(conn, *(f"CREATE EXTENSION {extension}" for extension in ("pg_lookahead", *EXTENSIONS)))
         columns, values, indexed = _KINDS[cell.method]
         for table, count in (("small", 1000), ("v", max(1000, rows // PART))):
             with conn.transaction():
