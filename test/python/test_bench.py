@@ -613,15 +613,6 @@ def test_diagnostics(loaded: Cluster, scenario: str, number: int) -> None:
             assert samples[1].reads <= samples[0].reads
 
 
-def test_a_function_that_was_not_called_is_refused(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    with statement(loaded, "pgstatindex") as diagnostic:
-        diagnostic.prepare()
-        ours = replace(diagnostic.cell.ours, query=diagnostic.cell.stock.query)
-        monkeypatch.setattr(diagnostic, "cell", replace(diagnostic.cell, ours=ours))
-        with pytest.raises(subjects.Refused, match="was called 0 times"):
-            diagnostic.sample(True, 0)
-
-
 def test_a_warm_diagnostic_is_not_called_cold(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     with statement(loaded, "pgstatindex") as diagnostic:
         diagnostic.prepare()

@@ -107,12 +107,10 @@ class Way:
     query: the timed statement; ``{contrib}`` stands for the schema of contrib/pgstattuple, ``{turn}`` for a
         number that differs from sample to sample
     before: SQL executed first, untimed
-    function: the function that a run must have called once, as text that casts to regprocedure
     ahead: the view of ``lookahead`` that counts rows which look-ahead must know early, and stock must not"""
 
     query: str
     before: tuple[str, ...] = ()
-    function: str = ""
     ahead: str = ""
 
 

@@ -216,8 +216,8 @@ def _diagnostic(function: str, name: str, of: str, **more: Any) -> Iterator[Cell
     """Yield cells that compare a function of contrib/pgstattuple with ours of the same name."""
 
     def way(ours: bool) -> Way:
-        called = f"{'lookahead' if ours else '{contrib}'}.{function}"
-        return Way(f"SELECT * FROM {called}('{SCHEMA}.{of}'::regclass)", function=f"{called}(regclass)")
+        schema = "lookahead" if ours else "{contrib}"
+        return Way(f"SELECT * FROM {schema}.{function}('{SCHEMA}.{of}'::regclass)")
 
     yield from _statement(name, (of,), way, tables=("d",), **more)
 

@@ -27,7 +27,6 @@ class Statement(Subject):
         super().__init__(cluster, cell, context)
         self.relations = cell.relations
         self.conn.execute("SET enable_indexscan = off")
-        self.conn.execute("SET track_functions = 'all'")
         self._contrib = catalogs.require(self.conn, "pgstattuple").place
         self._turn = 0
 
@@ -50,16 +49,8 @@ class Statement(Subject):
             self.warm()
 
     def execute(self, ours: bool, pair: int) -> Sample:
-        way = self._way(ours)
-        calls = self._calls()
-        query = self._text(way.query)
+        query = self._text(self._way(ours).query)
         sample, _ = self.meter.take(lambda: self.conn.execute(query).fetchall())
-        if way.function:
-            mine, other = (after - before for after, before in zip(self._calls(), calls, strict=True))
-            if ours:
-                mine, other = other, mine
-            if (mine, other) != (1, 0):
-                raise Refused(f"{way.function} was called {mine} times, the other side's {other} times")
         return msgspec.structs.replace(sample, items=self._pages)
 
     def _way(self, ours: bool) -> Way:
@@ -78,15 +69,6 @@ class Statement(Subject):
         cursor = self.conn.execute(self._text(self._way(ours).query))
         assert cursor.description is not None
         return [column.name for column in cursor.description], cursor.fetchall()
-
-    def _calls(self) -> list[int]:
-        """Return how often the functions of stock's side and of ours have been called so far."""
-        names = [way.function for way in (self.cell.stock, self.cell.ours) if way.function]
-        if not names:
-            return [0, 0]
-        self.conn.execute("SELECT pg_stat_force_next_flush()")
-        query = "SELECT coalesce(pg_stat_get_function_calls(to_regprocedure(%s)), 0)"
-        return [scalar(self.conn, query, [self._text(name).decode()]) for name in names]
 
     def _text(self, text: str) -> bytes:
         return text.replace("{contrib}", self._contrib).replace("{turn}", str(self._turn)).encode()
