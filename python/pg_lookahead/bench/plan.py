@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from ..report.record import Server
 from ..server.catalogs import Connection
 from ..server.installation import ClusterError
 from . import scenarios, tables, tpch
-from .cells import Cell, Size, StatementCell
+from .cells import Cell, Size
 from .options import Options
 
 
@@ -21,14 +20,6 @@ def all_cells(options: Options, rows: int) -> list[Cell]:
     found = [cell for name in options.scenario for cell in scenarios.cells(name, size)]
     patterns = options.cell or ("*",)
     return [cell for cell in found if any(fnmatchcase(cell.name, pattern) for pattern in patterns)]
-
-
-def wanted_tables(todo: Iterable[Cell]) -> tuple[set[str], set[str]]:
-    """Return the names of the tables that cells read, and of the indexes of ``d`` among them."""
-    found = list(todo)
-    relations = [name for cell in found if isinstance(cell, StatementCell) for name in cell.relations]
-    indexes = {name.split(".")[1] for name in relations} & set(tables.INDEXES_OF_D)
-    return {name for cell in found for name in cell.tables}, indexes
 
 
 def disk_bytes(options: Options, rows: int) -> int:

@@ -127,10 +127,10 @@ def _measure_tables(bench: _Bench, cluster: Cluster, rows: int, servers: list[Se
 
 
 def _load(bench: _Bench, cluster: Cluster, rows: int, todo: list[Cell]) -> None:
-    wanted, indexes = plan.wanted_tables(todo)
     report = bench.progress.step
+    wanted = {name for cell in todo for name in cell.tables}
     with cluster.session(loaded=False) as conn:
-        tables.load(conn, wanted, rows, bench.options.seed, report, indexes)
+        tables.load(conn, wanted, rows, bench.options.seed, report)
     of_vacuum = [cell for cell in todo if isinstance(cell, VacuumCell)]
     for cell in {vacuum.name_of(cell): cell for cell in of_vacuum}.values():
         vacuum.load(cluster, cell, rows, report)

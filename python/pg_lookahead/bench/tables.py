@@ -135,7 +135,6 @@ _D = _Table(
         "d_bloom": "USING bloom (a, b, c)",
     },
 )
-INDEXES_OF_D = tuple(_D.indexes)
 
 _WITHOUT_SIZE = {
     "e": _Table("k text", "rpad(md5(id::text), 190, '.')", {"e_k": "(k)"}),
@@ -278,17 +277,8 @@ def disk_bytes(wanted: Iterable[str], rows: int) -> int:
     return rows * sum(COSTS[name][0] for name in set(wanted)) * 2
 
 
-def load(
-    conn: Connection,
-    wanted: Collection[str],
-    rows: int,
-    seed: int,
-    report: Report,
-    indexes: Collection[str] = INDEXES_OF_D,
-) -> None:
-    """Make the schema anew with the tables named, of the keys of COSTS but those of VACUUM.
-
-    indexes: of ``d``; of INDEXES_OF_D"""
+def load(conn: Connection, wanted: Collection[str], rows: int, seed: int, report: Report) -> None:
+    """Make the schema anew with the tables named, of the keys of COSTS but those of VACUUM."""
     run(conn, "SET client_min_messages = warning", f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
     run(conn, f"CREATE SCHEMA {SCHEMA}")
     run(conn, *(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA {SCHEMA}" for name in EXTENSIONS))
@@ -316,8 +306,7 @@ def load(
         _make(conn, name, _with_unique_keys(name, ["rnd"], count), permutation(count, number), report)
         _repeat(conn, f"{name}_range_rnd", query("range", f"{SCHEMA}.{name}", "rnd", count), count)
     if "d" in wanted:
-        kept = {name: text for name, text in _D.indexes.items() if name in indexes}
-        _make(conn, "d", _D._replace(indexes=kept), np.arange(rows), report)
+        _make(conn, "d", _D, np.arange(rows), report)
     for name, table in _WITHOUT_SIZE.items():
         if name in wanted:
             _make(conn, name, table, random, report)
