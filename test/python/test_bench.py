@@ -240,10 +240,9 @@ def test_no_fuse_is_one_line() -> None:
 # The cells
 
 
-@pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("name", scenarios.NAMES)
-def test_cells_are_told_apart(name: str, quick: bool) -> None:
-    found = scenarios.cells(name, Size(5_000_000, quick))
+def test_cells_are_told_apart(name: str) -> None:
+    found = scenarios.cells(name, Size(5_000_000))
     assert found and len({(cell.name, cell.cache) for cell in found}) == len(found)
     assert {cell.scenario for cell in found} == {name}
 
@@ -256,12 +255,10 @@ def test_the_page_lists_all_scenarios() -> None:
 
 def test_cells_of_scans_have_the_numbers_of_rows() -> None:
     full = [
-        cell.n
-        for cell in scenarios.cells("index_scan_full", Size(5_000_000, False))
-        if isinstance(cell, ScanCell)
+        cell.n for cell in scenarios.cells("index_scan_full", Size(5_000_000)) if isinstance(cell, ScanCell)
     ]
     assert len(full) == 18 and set(full) == {1, 10, 100, 1000, 5_000_000}
-    limits = [cell.name for cell in scenarios.cells("index_scan_limit", Size(5_000_000, True))]
+    limits = [cell.name for cell in scenarios.cells("index_scan_limit", Size(5_000_000))]
     assert limits[0] == "LIMIT 1" and limits[-1] == "LIMIT 256"
 
 
@@ -351,7 +348,7 @@ def scan(loaded: Cluster, cell: ScanCell, seconds: float = 0.01) -> scans.Scan:
 
 
 def scan_cell(name: str, number: int) -> ScanCell:
-    cell = scenarios.cells(name, Size(ROWS, True))[number]
+    cell = scenarios.cells(name, Size(ROWS))[number]
     assert isinstance(cell, ScanCell)
     return cell
 
@@ -532,7 +529,7 @@ def test_clients_at_once(loaded: Cluster, number: int) -> None:
 
 
 def join(loaded: Cluster, scenario: str, **changed: Any) -> Join:
-    (cell,) = scenarios.cells(scenario, Size(ROWS, True))
+    (cell,) = scenarios.cells(scenario, Size(ROWS))
     assert isinstance(cell, JoinCell)
     return Join(loaded, replace(cell, **changed), context())
 
@@ -580,9 +577,7 @@ def test_orders_by_another_plan_are_refused(loaded: Cluster) -> None:
 
 
 def test_all_sizes_of_the_shapes_that_lose_on_fast_storage() -> None:
-    names = {
-        name: [cell.name for cell in scenarios.cells(name, Size(5_000_000, False))] for name in IN_KEY_ORDER
-    }
+    names = {name: [cell.name for cell in scenarios.cells(name, Size(5_000_000))] for name in IN_KEY_ORDER}
     assert names == {
         "join_key_order": ["147,058 outer rows"],
         "join_semi_key_order": ["56,818 outer rows"],
@@ -591,7 +586,7 @@ def test_all_sizes_of_the_shapes_that_lose_on_fast_storage() -> None:
 
 
 def statement(loaded: Cluster, scenario: str, number: int = 0) -> Statement:
-    cell = scenarios.cells(scenario, Size(ROWS, True))[number]
+    cell = scenarios.cells(scenario, Size(ROWS))[number]
     assert isinstance(cell, cells.StatementCell)
     return Statement(loaded, cell, context())
 
@@ -632,7 +627,7 @@ def test_other_answers_are_refused(loaded: Cluster, monkeypatch: pytest.MonkeyPa
 
 
 def documents_cell(scenario: str, cache: str, number: int = 0) -> cells.QueryCell:
-    found = [cell for cell in scenarios.cells(scenario, Size(ROWS, True)) if cell.cache == cache]
+    found = [cell for cell in scenarios.cells(scenario, Size(ROWS)) if cell.cache == cache]
     cell = found[number]
     assert isinstance(cell, cells.QueryCell)
     return cell
@@ -671,7 +666,7 @@ def test_filters_of_toasted_values_let_their_part_pass(loaded: Cluster) -> None:
 @pytest.mark.parametrize("cache", ["cold", "warm"])
 def test_loads_write_as_many_rows_as_they_say(loaded: Cluster, scenario: str, cache: str) -> None:
     """By one client, and by several; whether reads are slow enough to look ahead is not the tool's doing."""
-    for cell in scenarios.cells(scenario, Size(ROWS, True)):
+    for cell in scenarios.cells(scenario, Size(ROWS)):
         if cell.cache != cache:
             continue
         assert isinstance(cell, cells.LoadCell)
@@ -764,7 +759,7 @@ def test_a_tenth_more_work_on_a_server_is_found(loaded: Cluster) -> None:
     assert found.verdict is Verdict.SLOWER
 
 
-STOCK_ONLY = replace(scan_cell("index_scan_full", 1), ours=OFF)
+STOCK_ONLY = replace(scan_cell("index_scan_full", 2), ours=OFF)
 
 
 def controlled(subject: scans.Scan, done: Callable[[Interval], bool]) -> Interval:
@@ -840,7 +835,7 @@ def generated() -> Iterator[Cluster]:
 
 
 def whole_query(target: Cluster, scenario: str, name: str) -> queries.Query:
-    found = {(cell.name, cell.cache): cell for cell in scenarios.cells(scenario, Size(SMALL, True))}
+    found = {(cell.name, cell.cache): cell for cell in scenarios.cells(scenario, Size(SMALL))}
     cell = found[name, "cold"]
     assert isinstance(cell, cells.QueryCell)
     return query(target, cell)
@@ -923,7 +918,7 @@ def test_a_whole_query_is_planned_each_time(generated: Cluster) -> None:
 
 
 def test_without_duckdb_tpch_is_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
-    cell = scenarios.cells("tpch", Size(ROWS, True))[0]
+    cell = scenarios.cells("tpch", Size(ROWS))[0]
     monkeypatch.setattr(tpch, "available", lambda: False)
     assert why_not(18, cell) == "Python has no module duckdb (pip install duckdb==1.2.2)"
     monkeypatch.setattr(tpch, "available", lambda: True)
@@ -932,7 +927,7 @@ def test_without_duckdb_tpch_is_not_available(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("name", ["bloom_scan", "bloom_vacuum", "hash_vacuum", "gin_vacuum"])
 def test_what_a_server_of_19_does_itself_is_not_available(name: str) -> None:
-    for cell in scenarios.cells(name, Size(ROWS, False)):
+    for cell in scenarios.cells(name, Size(ROWS)):
         assert why_not(18, cell) == "" and f"reads {name[:4].strip('_')}" in why_not(19, cell)
 
 

@@ -199,10 +199,9 @@ class ApplyCell(Cell):
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a run.  rows: number of the table's rows; quick: whether to do with fewer cells"""
+    """The size of a run.  rows: number of the table's rows"""
 
     rows: int
-    quick: bool
 
     @property
     def fetched(self) -> int:

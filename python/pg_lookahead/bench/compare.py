@@ -33,11 +33,6 @@ from .statements import Statement
 from .subjects import Context, Refused, Subject
 from .vacuum import Vacuum
 
-_SECONDS = 0.02
-_QUICK_SECONDS = 0.01
-"""Seconds that a warm sample is to last.  They are few, so that the two of a pair lie close together: what
-disturbs a virtual machine comes and goes within a tenth of a second."""
-
 _SUBJECTS: dict[type[Cell], Any] = {
     cells.ScanCell: Scan,
     cells.JoinCell: Join,
@@ -69,7 +64,7 @@ def measure(
     so_far: told the interval after each round"""
     name = identity(server, cell)
     seed = f"{options.seed} {server} {name}"
-    context = Context(server.rows, seed, _QUICK_SECONDS if options.quick else _SECONDS)
+    context = Context(server.rows, seed)
     samples: dict[str, list[Sample]] = {STOCK: [], OURS: []}
     subject: Subject | None = None
     refused = ""

@@ -40,7 +40,6 @@ SUITES: dict[str, dict[str, Any]] = {
         "io": ("direct",),
         "rounds": 2,
         "seconds": 0.6,
-        "quick": True,
     },
     "demo": {
         "scenario": ("web",),
@@ -86,7 +85,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     rounds: A B B A turns per cell at most
     seconds: after which a cell begins no further pair
     precision: half-width of the interval that ends a cell, in per cent of the ratio
-    quick: fewer cells
     pg_config: that of the server; None: Cluster chooses it"""
 
     scenario: tuple[str, ...] = scenarios.DEFAULT
@@ -100,7 +98,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     rounds: Annotated[int, Meta(ge=1)] = 25
     seconds: Annotated[float, Meta(gt=0)] = 20.0
     precision: Annotated[float, Meta(ge=0)] = 3.0
-    quick: bool = False
     pg_config: str | None = None
     seed: Annotated[int, Meta(ge=0, le=LARGEST_SEED)] = 0
 
@@ -140,7 +137,7 @@ def choose(given: dict[str, Any], suite: str) -> Options:
         cell.name
         for name in chosen.scenario
         for rows in chosen.rows
-        for cell in scenarios.cells(name, Size(rows, chosen.quick))
+        for cell in scenarios.cells(name, Size(rows))
     ]
     for pattern in chosen.cell if "cell" in given else ():
         if not fnmatch.filter(names, pattern):

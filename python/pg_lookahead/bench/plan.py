@@ -16,8 +16,7 @@ from .options import Options
 
 def all_cells(options: Options, rows: int) -> list[Cell]:
     """Return the cells of the scenarios that were asked for, whether a server can run them or not."""
-    size = Size(rows, options.quick)
-    found = [cell for name in options.scenario for cell in scenarios.cells(name, size)]
+    found = [cell for name in options.scenario for cell in scenarios.cells(name, Size(rows))]
     patterns = options.cell or ("*",)
     return [cell for cell in found if any(fnmatchcase(cell.name, pattern) for pattern in patterns)]
 

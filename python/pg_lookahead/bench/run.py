@@ -32,6 +32,8 @@ WHERE relkind IN ('r', 'i') AND relnamespace IN (%s::regnamespace, 'pg_catalog':
 ORDER BY pg_relation_size(oid) DESC LIMIT 1
 """
 
+_READS = 256
+
 
 @dataclass
 class _Bench:
@@ -90,7 +92,7 @@ def _make_plan(bench: _Bench, cluster: Cluster) -> None:
     loading = sum(plan.loading_seconds(rows, names) for rows in measured)
     bench.progress.planned(len(planned), options.seconds, loading)
     for name in options.scenario:
-        reason = plan.why_not(cluster.version, cells(name, Size(options.rows[0], options.quick))[0])
+        reason = plan.why_not(cluster.version, cells(name, Size(options.rows[0]))[0])
         if reason:
             bench.journal.write(Unavailable(scenario=name, reason=reason))
 
@@ -156,7 +158,7 @@ def _set_latency(bench: _Bench, milliseconds: float | None) -> None:
 def _measure_all(bench: _Bench, cluster: Cluster, server: Server, of_server: list[Cell]) -> None:
     options, progress = bench.options, bench.progress
     if server not in {one.server for one in bench.journal.run.environments}:
-        facts, read_us = _facts(cluster, 64 if options.quick else 512)
+        facts, read_us = _facts(cluster)
         bench.journal.write(Environment(server=server, facts=facts, read_us=read_us))
     for _, group in groupby(of_server, key=lambda cell: (cell.setup, cell.teardown)):
         alike = list(group)
@@ -169,14 +171,13 @@ def _measure_all(bench: _Bench, cluster: Cluster, server: Server, of_server: lis
         _execute(bench, cluster, server, alike[0].teardown)
 
 
-def _facts(cluster: Cluster, reads: int) -> tuple[dict[str, str], dict[str, float] | None]:
-    """Return facts in words, and the quartiles of single 8 KiB reads in microseconds if they can be measured.
-
-    reads: how many to time, of the largest relation that is there"""
+def _facts(cluster: Cluster) -> tuple[dict[str, str], dict[str, float] | None]:
+    """Return facts in words, and the quartiles of single 8 KiB reads of the largest relation in microseconds,
+    if they can be measured."""
     with cluster.session(loaded=False) as conn:
         facts = environment.describe(conn, cluster.data, settings.SHOWN)
         largest = scalar(conn, _LARGEST, [SCHEMA])
-    quartiles = environment.read_quartiles(cluster.data / largest, reads)
+    quartiles = environment.read_quartiles(cluster.data / largest, _READS)
     facts["read latency"] = environment.read_latency_in_words(quartiles)
     if isinstance(quartiles, str):
         return facts, None

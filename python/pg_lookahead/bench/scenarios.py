@@ -67,24 +67,23 @@ def _ordered(size: Size) -> Iterator[Cell]:
 
 def _full(size: Size) -> Iterator[Cell]:
     for column in COLUMNS:
-        for n in (1, 100, size.rows) if size.quick else (1, 10, 100, 1000, size.rows):
+        for n in (1, 10, 100, 1000, size.rows):
             many = "all rows" if n == size.rows else f"{n:,} row{'s' if n > 1 else ''}"
             caches = _BOTH if n == size.rows else ("warm",)
             yield from _scans(f"{column}, {many}", n, caches, column=column)
 
 
-def _limits(size: Size) -> tuple[int, ...]:
-    return (1, 16, 256) if size.quick else (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_LIMITS = (1, 16, 256)
 
 
 def _limit(size: Size) -> Iterator[Cell]:
-    for cache, n in product(_BOTH, _limits(size)):
+    for cache, n in product(_BOTH, _LIMITS):
         yield from _scans(f"LIMIT {n}", n, (cache,), way="limit", times=size.cold_times(n))
 
 
 def _distance(size: Size) -> Iterator[Cell]:
     for cache, column, n in (("cold", "random", size.fetched), ("warm", "sequential", size.rows)):
-        for distance in (0, 1, 16) if size.quick else (0, 1, 2, 4, 8, 16, 32, 64, 128):
+        for distance in (0, 1, 4, 16, 64):
             ours = {**ON, "pg_lookahead.max_distance": str(distance)} if distance else OFF
             name = str(distance or "off")
             yield from _scans(name, n, (cache,), column=column, ours=ours, ahead=distance > 1)
@@ -122,7 +121,7 @@ def _only_all(size: Size) -> Iterator[Cell]:
 
 
 def _only_limit(size: Size) -> Iterator[Cell]:
-    for cache, n in product(_BOTH, (10, 1000) if size.quick else (1, 10, 100, 1000, 10_000)):
+    for cache, n in product(_BOTH, (1, 1000)):
         if n <= size.rows // 100:
             yield from _scans(f"LIMIT {n}", n, (cache,), way="only_limit", leaves=True)
 
@@ -161,8 +160,7 @@ def _join(
 
 
 def _join_clients(size: Size) -> Iterator[Cell]:
-    part = Size(size.rows // CLIENT_TABLES, size.quick)
-    for cell in _join("join_unique", clients=CLIENT_TABLES)(part):
+    for cell in _join("join_unique", clients=CLIENT_TABLES)(Size(size.rows // CLIENT_TABLES)):
         yield replace(cell, name=f"{CLIENT_TABLES} clients, {cell.name} each")
 
 
@@ -492,7 +490,7 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "join_chain": _join("join_chain"),
     "chain_one_row": _join("chain_one_row", n=1, outer=("Nested Loop",) * 5 + ("Index Scan on o",)),
     "join_semi": _join("join_semi"),
-    "join_limit": lambda size: chain(*(_join("join_limit", n=n)(size) for n in _limits(size))),
+    "join_limit": lambda size: chain(*(_join("join_limit", n=n)(size) for n in _LIMITS)),
     "join_heap_order": _join("join_heap_order", ("cold", "os", "warm")),
     "join_memoize": _join("join_memoize", inner="Memoize", planner="SET enable_memoize = on"),
     "join_parallel": _join("join_parallel", planner=_PARALLEL),

@@ -48,7 +48,8 @@ class Context:
 
     rows: number of the table's rows in this run
     seed: seed of this cell's random choices; both sides of a pair make the same ones
-    seconds: seconds that a warm sample is to last"""
+    seconds: how long a warm sample is to take: so short that the two of a pair lie close together, since what
+        disturbs a virtual machine comes and goes within a tenth of a second"""
 
     rows: int
     seed: str

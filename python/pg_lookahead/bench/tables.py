@@ -311,7 +311,7 @@ def load(conn: Connection, wanted: Collection[str], rows: int, seed: int, report
         if name in wanted:
             _make(conn, name, table, random, report)
     if "doc" in wanted:
-        _make(conn, "doc", _DOC, permutation(Size(rows, False).documents), report)
+        _make(conn, "doc", _DOC, permutation(Size(rows).documents), report)
     if "large" in wanted:
         _make(conn, "large", _LARGE, permutation(1), report)
     if "f" in wanted:
