@@ -449,7 +449,6 @@ def test_a_server_out_of_reach_is_copied(short_directory: Path) -> None:
                 shutil.copytree(embedded.with_name(name), out_of_reach / name)
         found = Installation(
             out_of_reach / embedded.name / "pginstall" / "bin",
-            out_of_reach / embedded.name / "pginstall" / "share",
             installation.major,
             out_of_reach / embedded.name,
         )
@@ -458,7 +457,7 @@ def test_a_server_out_of_reach_is_copied(short_directory: Path) -> None:
         done = subprocess.run([copied.bindir / "initdb", "--version"], user=user.pw_uid, capture_output=True)
         assert done.returncode == 0, done.stderr
         with pytest.raises(ClusterError, match="cannot run"):
-            cluster._home.reachable(Installation(found.bindir / "..", found.sharedir, found.major))
+            cluster._home.reachable(Installation(found.bindir / "..", found.major))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's servers run as another")

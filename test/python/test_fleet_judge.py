@@ -37,7 +37,7 @@ SERVER = Server(name="a", version="18.6", loaded=True)
 
 
 def relation(kind: str = "index", **members: Any) -> Relation:
-    base = Relation(kind, "r", None, "btree", 8192, 1000, 0, 10, 1000, 0, False)
+    base = Relation(kind, "r", None, "btree", 8192, 1000, 0, 10, 1000, 0)
     return msgspec.structs.replace(base, **members)
 
 

@@ -32,8 +32,6 @@ WHERE relkind IN ('r', 'i') AND relnamespace IN (%s::regnamespace, 'pg_catalog':
 ORDER BY pg_relation_size(oid) DESC LIMIT 1
 """
 
-_READS = 256
-
 
 @dataclass
 class _Bench:
@@ -158,8 +156,7 @@ def _set_latency(bench: _Bench, milliseconds: float | None) -> None:
 def _measure_all(bench: _Bench, cluster: Cluster, server: Server, of_server: list[Cell]) -> None:
     options, progress = bench.options, bench.progress
     if server not in {one.server for one in bench.journal.run.environments}:
-        facts, read_us = _facts(cluster)
-        bench.journal.write(Environment(server=server, facts=facts, read_us=read_us))
+        bench.journal.write(Environment(server=server, facts=_facts(cluster)))
     for _, group in groupby(of_server, key=lambda cell: (cell.setup, cell.teardown)):
         alike = list(group)
         _execute(bench, cluster, server, alike[0].setup)
@@ -171,17 +168,12 @@ def _measure_all(bench: _Bench, cluster: Cluster, server: Server, of_server: lis
         _execute(bench, cluster, server, alike[0].teardown)
 
 
-def _facts(cluster: Cluster) -> tuple[dict[str, str], dict[str, float] | None]:
-    """Return facts in words, and the quartiles of single 8 KiB reads of the largest relation in microseconds,
-    if they can be measured."""
+def _facts(cluster: Cluster) -> dict[str, str]:
+    """Return facts in words; reads are timed of the largest relation that is there."""
     with cluster.session(loaded=False) as conn:
         facts = environment.describe(conn, cluster.data, settings.SHOWN)
         largest = scalar(conn, _LARGEST, [SCHEMA])
-    quartiles = environment.read_quartiles(cluster.data / largest, _READS)
-    facts["read latency"] = environment.read_latency_in_words(quartiles)
-    if isinstance(quartiles, str):
-        return facts, None
-    return facts, dict(zip(("low", "median", "high"), quartiles, strict=True))
+    return {**facts, "read latency": environment.read_latency(cluster.data / largest)}
 
 
 def _execute(bench: _Bench, cluster: Cluster, server: Server, statements: Sequence[str]) -> None:

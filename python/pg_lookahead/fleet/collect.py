@@ -75,7 +75,6 @@ class Options:
     bloat_timeout: float = 600.0
     max_read_rate: int = 0
     min_index_size: int = 10 << 20
-    sample_pages: int = 10_000
 
 
 @dataclass
@@ -316,7 +315,7 @@ class Collector:
 
     async def _estimate(self, place: _Place, database: Database) -> None:
         chosen = self._options
-        query = queries.BLOAT.format(min_size=chosen.min_index_size, pages=chosen.sample_pages)
+        query = queries.BLOAT.format(min_size=chosen.min_index_size)
         async with self._connect(place, place.dsns[database.name]) as conn:
             extension = await self._extension(conn, "pg_lookahead")
             if extension is None or not extension.has(queries.ESTIMATES):

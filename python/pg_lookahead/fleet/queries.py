@@ -68,9 +68,8 @@ relation AS (
 SELECT CASE WHEN r.of IS NULL THEN 'table' ELSE 'index' END AS kind, r.oid::regclass::text AS name,
        r.of::regclass::text AS table, coalesce(a.amname, '') AS method,
        c.relpages * current_setting('block_size')::bigint AS size, r.blocks_read, r.blocks_hit,
-       r.scans, r.index_rows, r.other_rows, coalesce(x.indisunique, false) AS unique
-FROM relation AS r JOIN pg_class AS c ON c.oid = r.oid
-LEFT JOIN pg_am AS a ON a.oid = c.relam LEFT JOIN pg_index AS x ON x.indexrelid = r.oid
+       r.scans, r.index_rows, r.other_rows
+FROM relation AS r JOIN pg_class AS c ON c.oid = r.oid LEFT JOIN pg_am AS a ON a.oid = c.relam
 WHERE r.blocks_read > 0 ORDER BY r.blocks_read DESC, name LIMIT {limit}
 """
 
@@ -93,7 +92,7 @@ SELECT b.index::text AS index, b."table"::text AS table, b.method, b.size, b.gai
        b.gain_percent, b.basis, b.command, b.skipped, b.partitions, c.relfilenode::bigint AS filenode,
        (SELECT t.typname FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
         WHERE a.attrelid = b.index AND a.attnum = 1) AS key
-FROM lookahead.index_bloat({min_size}::bigint, {pages}::int, NULL::bigint) AS b
+FROM lookahead.index_bloat({min_size}::bigint, 10000::int, NULL::bigint) AS b
 LEFT JOIN pg_class AS c ON c.oid = b.index
 """
 

@@ -45,7 +45,6 @@ class Relation(msgspec.Struct):
     scans: int
     index_rows: int
     other_rows: int
-    unique: bool
     served: str = ""
 
 

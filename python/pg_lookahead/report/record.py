@@ -159,12 +159,11 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="environment"):
-    """Facts in words; read_us: quartiles of single 8 KiB reads."""
+    """Facts in words."""
 
     at: str = ""
     server: Server
     facts: dict[str, str]
-    read_us: dict[str, float] | None = None
 
 
 class Unavailable(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="unavailable"):

@@ -55,18 +55,11 @@ def file_system(path: Path) -> str:
 
 
 _BLOCK = 8192
+_READS = 256
 
 
-def read_latency_in_words(found: tuple[float, float, float] | str) -> str:
-    """Return what read_quartiles() found, in a sentence."""
-    if isinstance(found, str):
-        return f"unknown ({found})"
-    low, middle, high = found
-    return f"{middle:,.0f} µs (quartiles {low:,.0f} and {high:,.0f}) for 8 KiB by O_DIRECT one at a time"
-
-
-def read_quartiles(path: Path, reads: int) -> tuple[float, float, float] | str:
-    """Return quartiles of the time that random reads of 8 KiB take, in microseconds; or why unknown."""
+def read_latency(path: Path) -> str:
+    """Return the quartiles of the time that random reads of 8 KiB take, or why they are unknown, in words."""
     blocks = path.stat().st_size // _BLOCK
     places = random.Random(blocks)
     seconds = []
@@ -74,13 +67,13 @@ def read_quartiles(path: Path, reads: int) -> tuple[float, float, float] | str:
         file = os.open(path, os.O_RDONLY | os.O_DIRECT)
         try:
             with mmap.mmap(-1, _BLOCK) as aligned:
-                for _ in range(reads):
+                for _ in range(_READS):
                     started = time.perf_counter()
                     os.preadv(file, [aligned], places.randrange(blocks) * _BLOCK)
                     seconds.append(time.perf_counter() - started)
         finally:
             os.close(file)
     except OSError as error:
-        return f"O_DIRECT: {error.strerror}"
+        return f"unknown (O_DIRECT: {error.strerror})"
     low, middle, high = (second * 1e6 for second in statistics.quantiles(seconds, n=4))
-    return low, middle, high
+    return f"{middle:,.0f} µs (quartiles {low:,.0f} and {high:,.0f}) for 8 KiB by O_DIRECT one at a time"

@@ -190,8 +190,7 @@ class Home:
         if libraries.exists():
             _run(["cp", "-a", libraries, copy], cwd=copy)
         _run(["chmod", "-R", "a+rX", copy], cwd=copy)
-        install = package / "pginstall"
-        copied = Installation(install / "bin", install / "share", installation.major, package)
+        copied = Installation(package / "pginstall" / "bin", installation.major, package)
         if not self._runs(copied):
             raise ClusterError(f"cannot run {installation.bindir / 'postgres'}, nor a copy of it in {copy}")
         return copied

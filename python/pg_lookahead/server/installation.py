@@ -25,12 +25,11 @@ class ClusterError(Exception):
 class Installation:
     """An installed PostgreSQL server.
 
-    bindir, sharedir: its programs, and its files (``extension/*.control``)
+    bindir: its programs
     major: its major version
     embedded: the directory of the embedded package, which can be copied; None for others"""
 
     bindir: Path
-    sharedir: Path
     major: int
     embedded: Path | None = None
 
@@ -44,7 +43,7 @@ class Installation:
         if pg_config:
             found = Installation._ask(str(pg_config), None)
             if embedded and found.bindir == (embedded / "pginstall" / "bin").resolve():
-                return Installation(found.bindir, found.sharedir, found.major, embedded)
+                return Installation(found.bindir, found.major, embedded)
             return found
         if embedded is None:
             raise ClusterError(
@@ -57,20 +56,20 @@ class Installation:
     def _ask(pg_config: str, embedded: Path | None) -> Installation:
         try:
             answer = subprocess.run(
-                [pg_config, "--bindir", "--sharedir", "--version"],
+                [pg_config, "--bindir", "--version"],
                 capture_output=True,
                 text=True,
                 errors="replace",
             )
         except OSError as error:
             raise ClusterError(f"cannot ask {pg_config} about its server: {error.strerror}") from None
-        match = re.fullmatch(r"(.+)\n(.+)\n(PostgreSQL (\d+).*)\n", answer.stdout)
+        match = re.fullmatch(r"(.+)\n(PostgreSQL (\d+).*)\n", answer.stdout)
         if match is None:
             raise ClusterError(f"{pg_config} is not a pg_config: it names no PostgreSQL server")
-        bindir, sharedir, version, major = match.groups()
+        bindir, version, major = match.groups()
         if int(major) < OLDEST:
             raise ClusterError(f"{pg_config} is of {version}; PostgreSQL {OLDEST} or later is needed")
-        return Installation(Path(bindir).resolve(), Path(sharedir).resolve(), int(major), embedded)
+        return Installation(Path(bindir).resolve(), int(major), embedded)
 
 
 def io_workers(major: int, number: object) -> dict[str, object]:
