@@ -10,18 +10,7 @@ from itertools import count, takewhile
 
 from ..report import words
 from ..server.dsn import without_secrets
-from .records import (
-    Advice,
-    Change,
-    Index,
-    Loss,
-    Relation,
-    Report,
-    Server,
-    Setting,
-    Statement,
-    Storage,
-)
+from .records import Advice, Change, Index, Loss, Relation, Report, Server, Setting, Statement, Storage
 
 _SERVED = ("btree", "hash", "gist", "spgist")
 _FEW_ROWS = 1.5

@@ -62,8 +62,7 @@ def try_(
         float, option("End after this time, or the first pair.", "S", min=0.0, max=86_400.0)
     ] = 30.0,
     timeout: Annotated[
-        float,
-        option("Cancel an execution that takes longer; 0 means no limit.", "S", min=0.0, max=86_400.0),
+        float, option("Cancel an execution that takes longer; 0 means no limit.", "S", min=0.0, max=86_400.0)
     ] = 300.0,
     cold: Annotated[
         bool,
@@ -122,10 +121,7 @@ def try_(
     if cold and not explain_only:
         print(_DROPS if drop_caches else _EVICTS, file=sys.stderr)
     state = "cold" if cold else "warm" if warm else "as found"
-    with (
-        _one_line(),
-        Session(dsn, text, parameters=parameters, timeout=timeout, write=write) as session,
-    ):
+    with _one_line(), Session(dsn, text, parameters=parameters, timeout=timeout, write=write) as session:
         trial = Trial(
             server=session.value("SELECT version()"),
             statement=text,

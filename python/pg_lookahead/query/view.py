@@ -89,9 +89,5 @@ def _wrapped(text: str, width: int, depth: int) -> list[str]:
     """Folded, and indented by the depth as far as there is room."""
     indent = " " * min(_INDENT * depth, width // 2)
     return textwrap.wrap(
-        text,
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent + " " * _INDENT,
-        break_on_hyphens=False,
+        text, width, initial_indent=indent, subsequent_indent=indent + " " * _INDENT, break_on_hyphens=False
     )

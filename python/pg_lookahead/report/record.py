@@ -274,12 +274,7 @@ def _common(lists: Sequence[Sequence[str]]) -> list[str]:
 
 
 def result(
-    of: Identity,
-    times: int,
-    samples: Mapping[str, Sequence[Sample]],
-    *,
-    note: str = "",
-    refused: str = "",
+    of: Identity, times: int, samples: Mapping[str, Sequence[Sample]], *, note: str = "", refused: str = ""
 ) -> Result:
     """Return the result of a cell's samples."""
     whole = {name: taken for name, taken in samples.items() if taken}

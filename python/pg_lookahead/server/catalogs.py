@@ -139,11 +139,7 @@ def changed(extension: Extension) -> str:
 
 
 def ask(
-    conn: Connection,
-    query: Query,
-    parameters: Sequence[Any] | None = None,
-    *,
-    of: Extension | None = None,
+    conn: Connection, query: Query, parameters: Sequence[Any] | None = None, *, of: Extension | None = None
 ) -> list[Row]:
     """Return the rows of a query of the tool's own; see the head of the file.
 

@@ -48,10 +48,7 @@ class Installation:
             )
         try:
             answer = subprocess.run(
-                [pg_config, "--bindir", "--version"],
-                capture_output=True,
-                text=True,
-                errors="replace",
+                [pg_config, "--bindir", "--version"], capture_output=True, text=True, errors="replace"
             )
         except OSError as error:
             raise ClusterError(f"cannot ask {pg_config} about its server: {error.strerror}") from None

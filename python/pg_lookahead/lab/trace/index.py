@@ -49,10 +49,7 @@ def trace(
             ((table,),) = conn.execute(_NAME, [table_oid])
             bounds = f" from {lower}" * (lower is not None) + f" to {upper}" * (upper is not None)
             source = f"index {index}{bounds} of database {database}"
-            with (
-                writing(path, "index", source, {table: table_bytes}) as writer,
-                conn.transaction(),
-            ):
+            with writing(path, "index", source, {table: table_bytes}) as writer, conn.transaction():
                 catalogs.begin(conn, extension)
                 with conn.cursor("entries") as cursor:
                     number = writer.file(table)
