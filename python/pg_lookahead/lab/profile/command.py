@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import shlex
 import statistics
@@ -77,7 +76,6 @@ def record(
     settings: Annotated[
         list[str] | None, option("Set something on the private server.", "NAME=VALUE", "--set")
     ] = None,
-    seed: Annotated[int | None, option("Repeat a recording's random order.", "N")] = None,
 ) -> None:
     """Record profiles of a workload under several configurations.
 
@@ -106,7 +104,6 @@ def record(
         output=output,
         dsn=dsn,
         settings=parameters.assignments("--set", settings or []),
-        seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
     )
     with words.status() as report:
         taken = recording.record(plan, report)
