@@ -14,7 +14,6 @@ from itertools import groupby
 
 from rich import box
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -135,8 +134,7 @@ def _grid(results: Sequence[Result], rows: Sequence[dict[str, str]], shown: Coll
 
 
 def _width(grid: Table) -> int:
-    wide = Console(width=10_000, file=io.StringIO())
-    return Measurement.get(wide, wide.options, grid).maximum
+    return Console(width=10_000, file=io.StringIO()).measure(grid).maximum
 
 
 def wholes(results: Sequence[Result]) -> list[str]:

@@ -13,8 +13,8 @@ the drive's own read-ahead has it, only a small overhead.
   when the heads have passed it, and not before the last one plus the overhead of a hit.
 - With a queue, the drive takes the read it can finish first (shortest access time first).
 
-For a queue, pieces of the trace of _SEGMENT reads are simulated side by side, each from where the one before
-it will about have ended."""
+Pieces of the trace of _SEGMENT reads are simulated side by side, each from where the one before it will about
+have ended."""
 
 from __future__ import annotations
 
