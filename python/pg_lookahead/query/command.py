@@ -118,8 +118,6 @@ def try_(
     parameters = [None if value == _NULL else value for value in param or ()]
     if write and not explain_only:
         print(_WRITES, file=sys.stderr)
-    if cold and not explain_only:
-        print(_DROPS if drop_caches else _EVICTS, file=sys.stderr)
     state = "cold" if cold else "warm" if warm else "as found"
     with _one_line(), Session(dsn, text, parameters=parameters, timeout=timeout, write=write) as session:
         trial = Trial(
@@ -131,9 +129,11 @@ def try_(
         if explain_only:
             trials.planned(session, trial)
         else:
+            caches = Caches(session, state, whole=drop_caches)
+            if cold:
+                print(_DROPS if drop_caches else _EVICTS, file=sys.stderr)
             try:
                 with words.status() as step:
-                    caches = Caches(session, state, whole=drop_caches)
                     statistics.ratio([1.0, 1.0], [1.0, 1.0])  # loads scipy, which is no part of --time
                     started = monotonic()
                     trials.measure(session, trial, caches, seconds=_PART * time, step=step)
