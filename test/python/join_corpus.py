@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from differential import BESIDE, Blocks, Case, explained
-from scan_corpus import Corpus, Table
+from scan_corpus import Corpus, Table, block, loops
+from scans import NOT_PARALLEL, PARALLEL
 
 COLUMNS = (
     "id serial, a int, b int, s smallint, l bigint, n numeric, c text, nm name, d date, ts timestamp,"
@@ -815,30 +816,15 @@ class JoinCorpus(Corpus):
         inner = self._source(table, 12)[0]
         self.joins += 2
         left = rng.choice((1, 5, 11, 60, 9999))
-        body = rng.choice(
-            (f"FOR r IN {query} LOOP steps := steps + 1; told := told || r.id || ','; EXIT WHEN steps >= {left}; END LOOP;",
-             f"FOR r IN {query} LOOP steps := steps + 1; BEGIN IF steps % 7 = 3 THEN PERFORM 1 / 0; END IF; told := told || r.id || ',';"
-             f" EXCEPTION WHEN division_by_zero THEN told := told || '!'; END; END LOOP;",
-             f"BEGIN FOR r IN {query} LOOP steps := steps + 1; told := told || r.id || ','; PERFORM 1 / (steps - {left}); END LOOP;"
-             f" EXCEPTION WHEN division_by_zero THEN told := told || '!' || steps; END;",
-             f"FOR r IN {query} LOOP steps := steps + 1; EXIT WHEN steps > 30; FOR q IN SELECT * FROM {inner}"
-             f" LOOP told := told || q.id; steps := steps + 1; EXIT WHEN steps % 9 = 0; END LOOP; END LOOP;",
-             f"FOR r IN {query} LOOP UPDATE {table.name} SET pad = 'looped' WHERE id = r.id; steps := steps + 1; EXIT WHEN steps > {left}; END LOOP;",
-             f"FOR i IN 1..4 LOOP SELECT count(*), md5(string_agg(z::text, '')) INTO steps, told FROM ({query} LIMIT i * 9) z; END LOOP;",
-             f"FOR r IN {query} LOOP steps := steps + 1; EXIT WHEN steps > 40; INSERT INTO log (what) VALUES (r::text); END LOOP;")
-        )  # fmt: skip
-        made = [
-            f"DO $$ DECLARE r record; q record; steps int := 0; told text := ''; BEGIN {body} RAISE NOTICE '% %', steps, md5(told); END $$"
-        ]
-        if rng.random() < 0.3:
-            made.append(
-                f"DO $$ DECLARE r record; steps int := 0; BEGIN FOR r IN {query} LOOP steps := steps + 1; EXIT WHEN steps > 70;"
-                f" IF steps % 20 = 0 THEN INSERT INTO log (what) VALUES (steps); COMMIT; END IF; END LOOP; RAISE NOTICE '%', steps; END $$"
-            )
-        made.append(
-            f"DO $$ DECLARE walk refcursor; r record; steps int := 0; BEGIN OPEN walk FOR {query}; LOOP FETCH walk INTO r; EXIT WHEN NOT FOUND OR steps > {left};"
-            f" steps := steps + 1; END LOOP; RAISE NOTICE '% %', steps, r; END $$"
+        bodies = (
+            *loops(query, left),
+            f"FOR r IN {query} LOOP steps := steps + 1; EXIT WHEN steps > 30; FOR q IN SELECT * FROM {inner}"
+            f" LOOP told := told || q.id; steps := steps + 1; EXIT WHEN steps % 9 = 0; END LOOP; END LOOP;",
+            f"FOR r IN {query} LOOP UPDATE {table.name} SET pad = 'looped' WHERE id = r.id; steps := steps + 1; EXIT WHEN steps > {left}; END LOOP;",
+            f"FOR i IN 1..4 LOOP SELECT count(*), md5(string_agg(z::text, '')) INTO steps, told FROM ({query} LIMIT i * 9) z; END LOOP;",
+            f"FOR r IN {query} LOOP steps := steps + 1; EXIT WHEN steps > 40; INSERT INTO log (what) VALUES (r::text); END LOOP;",
         )
+        made = [block(body) for body in rng.sample(bodies, 2)]
         made.append(f"SELECT id, looked_up(id) FROM {self.clean().name} WHERE id < 12")
         return self._with_planner(made), "any"
 
@@ -942,38 +928,18 @@ class JoinCorpus(Corpus):
                     f" {self.clean().name} y ON y.id = x.a LIMIT 40")  # fmt: skip
         return self._with_planner(made), "any"
 
+    def query(self) -> str:
+        return self.joined()[0]
+
+    def _cursor_outside(self, table: Table) -> tuple[str, str]:
+        return f"DECLARE c NO SCROLL CURSOR FOR {self.joined(80)[0]}", "FETCH 30 FROM c"
+
     def _savepoints(self) -> tuple[list[str], Blocks]:
         self._abandoned = True
-        rng, table = self.rng, self.changing()
-        made = [
-            "BEGIN",
-            f"DECLARE c NO SCROLL CURSOR FOR {self.joined(80)[0]}",
-            "FETCH 2 FROM c",
-            "SAVEPOINT s",
-            f"FETCH {rng.choice((1, 20, 500))} FROM c",
-            rng.choice(
-                ("SELECT 1", f"UPDATE {table.name} SET pad = 's' WHERE a = {self._v()}", "SELECT 1 / 0")
-            ),
-            f"DECLARE d CURSOR FOR {self.joined(80)[0]}",
-            "FETCH 5 FROM d",
-            rng.choice(("ROLLBACK TO s", "ROLLBACK TO s", "RELEASE s")),
-            self.joined()[0],
-            "FETCH 5 FROM c",
-            "FETCH 30 FROM c",
-            "FETCH 5 FROM d",
-        ]
-        return self._with_planner([*made, rng.choice(("COMMIT", "ROLLBACK"))]), "any"
+        return super()._savepoints()
 
-    def _isolation(self) -> tuple[list[str], Blocks]:
-        level = self.rng.choice(("SERIALIZABLE", "REPEATABLE READ"))
-        made = [f"BEGIN ISOLATION LEVEL {level}", *(self.joined()[0] for _ in range(4))]
-        made.append(
-            # of this transaction: those of an earlier one stay while a session overlaps with it
-            "SELECT locktype, relation::regclass, page, tuple FROM pg_locks WHERE mode = 'SIReadLock' AND virtualtransaction ="
-            " (SELECT virtualtransaction FROM pg_locks WHERE locktype = 'virtualxid' AND pid = pg_backend_pid())"
-            " ORDER BY 2, 1, 3, 4"
-        )
-        return self._with_planner([*made, self.rng.choice(("COMMIT", "ROLLBACK"))]), "any"
+    def _change_within(self) -> list[str]:
+        return []
 
     def _temporary(self) -> tuple[list[str], Blocks]:
         made = [
@@ -1035,12 +1001,8 @@ class JoinCorpus(Corpus):
         return made, "any"
 
     def _parallel(self) -> tuple[list[str], Blocks]:
-        sets = (
-            "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;"
-            " SET min_parallel_index_scan_size = 0; SET max_parallel_workers_per_gather = 2; SET parallel_leader_participation = "
-            + self.rng.choice(("on", "off"))
-        )
-        made = [sets]
+        leader = f"SET parallel_leader_participation = {self.rng.choice(('on', 'off'))}"
+        made = [f"{PARALLEL}; {leader}"]
         for _ in range(4):
             self.joins += 2
             x, y, z = (self.clean().name for _ in range(3))
@@ -1048,8 +1010,5 @@ class JoinCorpus(Corpus):
                 f"SELECT count(*), sum(x.id), sum(hashtext(y::text)) FROM {x} x {self.rng.choice(('JOIN', 'LEFT JOIN'))} {y} y ON"
                 f" {self.key('x', 'y')} LEFT JOIN {z} z ON z.id = y.a WHERE x.id < 90"
             )
-        resets = "; ".join(f"RESET {one.split(' ')[1]}" for one in sets.split("; ")[:4])
-        return [
-            *made,
-            f"{resets}; SET max_parallel_workers_per_gather = 0; RESET parallel_leader_participation",
-        ], "any"
+        resets = "SET max_parallel_workers_per_gather = 0; RESET parallel_leader_participation"
+        return [*made, f"{NOT_PARALLEL}; {resets}"], "any"
