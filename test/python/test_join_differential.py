@@ -15,7 +15,7 @@ from differential import BLOCK, FORCED, Run, compare_run
 from join_corpus import JoinCorpus
 from queries import fetch_row
 
-JOINS = int(os.environ.get("PG_LOOKAHEAD_JOINS", "3000"))
+JOINS = int(os.environ.get("PG_LOOKAHEAD_JOINS", "2000"))
 SERVER: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",
     "autovacuum": False,

@@ -14,7 +14,7 @@ from conftest import MakeCluster
 from differential import CONFIGS, Run, compare_run
 from scan_corpus import Corpus
 
-STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_QUERIES", "5000"))
+STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_QUERIES", "3000"))
 SERVER: dict[str, object] = {"shared_preload_libraries": "pg_lookahead", "autovacuum": False}
 
 # 16 buffers: which of several processes goes without one is a matter of chance, so no parallel workers

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.within_scans
 
 Connection = psycopg.Connection[Any]
 
-SECONDS = float(os.environ.get("PG_LOOKAHEAD_STRESS_SECONDS", "4"))
+SECONDS = float(os.environ.get("PG_LOOKAHEAD_STRESS_SECONDS", "2"))
 ROWS = 6000
 GROUPS = 40
 

@@ -23,7 +23,7 @@ from queries import fetch, fetch_row, scalar
 from relations import Connection
 from writes import RUNS, WriteCorpus, compare_writes, plan_of
 
-WRITES = int(os.environ.get("PG_LOOKAHEAD_WRITES", "120"))
+WRITES = int(os.environ.get("PG_LOOKAHEAD_WRITES", "80"))
 STRAY_BLOCKS = 8
 
 COLUMNS = "id uuid {key}, a int, b text, c int {check}, d numeric"

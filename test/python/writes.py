@@ -141,7 +141,7 @@ def compare_writes(
                 assert corpus.alike(seen["off"], result), f"{config}: {statement}\n{seen['off']}\n{result}"
         for conn in sessions.values():
             conn.execute("ROLLBACK")
-        if i % 20 == 0 or i == number - 1:
+        if i % 40 == 39 or i == number - 1:
             states = {config: corpus.state(conn) for config, conn in sessions.items()}
             for config, found in states.items():
                 for what, rows in found.items():
