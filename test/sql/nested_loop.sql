@@ -60,21 +60,23 @@ BEGIN
     END LOOP;
     RETURN found || ' rows, the same';
 END $$;
+SELECT query, compare(query) FROM (VALUES
+    ('SELECT * FROM o JOIN i ON i.u = o.a'),
+    ('SELECT o.ctid, o.tableoid, o.*, i.l FROM o LEFT JOIN i ON i.u = o.a'),
+    ('SELECT * FROM o JOIN i ON i.k = o.a AND i.l = o.b'),
+    ('SELECT * FROM o LEFT JOIN i ON i.k = o.a AND i.l > 3'),
+    ('SELECT * FROM o JOIN i ON i.k = o.a AND i.l IN (1, 5, 9)'),
+    ('SELECT * FROM o JOIN i ON i.k = o.a AND i.l IS NOT NULL WHERE o.t LIKE ''t1%'''),
+    ('SELECT o.*, i.u FROM o JOIN i ON i.t = o.t COLLATE "C"'),
+    ('SELECT * FROM o, LATERAL (SELECT * FROM i WHERE i.k = o.a ORDER BY i.l DESC LIMIT 2) AS s'),
+    ('SELECT * FROM o WHERE EXISTS (SELECT FROM i WHERE i.k = o.a AND i.l = 3)'),
+    ('SELECT * FROM o WHERE NOT EXISTS (SELECT FROM i WHERE i.k = o.a AND i.l = 3)'),
+    ('SELECT * FROM o JOIN i x ON x.k = o.a JOIN i y ON y.u = x.l JOIN i z ON z.u = y.u + 0 LIMIT 50'),
+    ('SELECT * FROM (SELECT a FROM o UNION ALL SELECT b FROM o) s JOIN i ON i.u = s.a'),
+    ('SELECT a, (SELECT count(*) FROM o o2 JOIN i ON i.u = o2.a WHERE o2.b = o.b) FROM o'),
+    ('WITH RECURSIVE r(n) AS (SELECT 1::bigint UNION ALL SELECT i.u + 1 FROM r JOIN i ON i.u = r.n WHERE r.n < 90) SELECT * FROM r')
+) AS v (query);
 \set ECHO all
-SELECT compare('SELECT * FROM o JOIN i ON i.u = o.a');
-SELECT compare('SELECT o.ctid, o.tableoid, o.*, i.l FROM o LEFT JOIN i ON i.u = o.a');
-SELECT compare('SELECT * FROM o JOIN i ON i.k = o.a AND i.l = o.b');
-SELECT compare('SELECT * FROM o LEFT JOIN i ON i.k = o.a AND i.l > 3');
-SELECT compare('SELECT * FROM o JOIN i ON i.k = o.a AND i.l IN (1, 5, 9)');
-SELECT compare('SELECT * FROM o JOIN i ON i.k = o.a AND i.l IS NOT NULL WHERE o.t LIKE ''t1%''');
-SELECT compare('SELECT o.*, i.u FROM o JOIN i ON i.t = o.t COLLATE "C"');
-SELECT compare('SELECT * FROM o, LATERAL (SELECT * FROM i WHERE i.k = o.a ORDER BY i.l DESC LIMIT 2) AS s');
-SELECT compare('SELECT * FROM o WHERE EXISTS (SELECT FROM i WHERE i.k = o.a AND i.l = 3)');
-SELECT compare('SELECT * FROM o WHERE NOT EXISTS (SELECT FROM i WHERE i.k = o.a AND i.l = 3)');
-SELECT compare('SELECT * FROM o JOIN i x ON x.k = o.a JOIN i y ON y.u = x.l JOIN i z ON z.u = y.u + 0 LIMIT 50');
-SELECT compare('SELECT * FROM (SELECT a FROM o UNION ALL SELECT b FROM o) s JOIN i ON i.u = s.a');
-SELECT compare('SELECT a, (SELECT count(*) FROM o o2 JOIN i ON i.u = o2.a WHERE o2.b = o.b) FROM o');
-SELECT compare('WITH RECURSIVE r(n) AS (SELECT 1::bigint UNION ALL SELECT i.u + 1 FROM r JOIN i ON i.u = r.n WHERE r.n < 90) SELECT * FROM r');
 SET enable_memoize = on;
 SELECT compare('SELECT * FROM o JOIN i ON i.k = o.a');
 SET enable_memoize = off;

@@ -58,19 +58,21 @@ BEGIN
     END LOOP;
     RETURN found || ' rows, the same';
 END $$;
+SELECT query, compare(query) FROM (VALUES
+    ('SELECT * FROM d'),
+    ('SELECT a FROM d WHERE length(a) > 5000'),
+    ('SELECT c, a, b FROM d WHERE id % 3 = 0'),
+    ('SELECT id, substr(a, 4000, 100), substr(c, 1, 10), substr(a, 1) FROM d'),
+    ('SELECT b ->> ''id'', length(b ->> ''doc'') FROM d ORDER BY md5(a)'),
+    ('SELECT id, c, a FROM d ORDER BY n % 17, n'),
+    ('SELECT b, a FROM d ORDER BY id DESC LIMIT 100'),
+    ('SELECT s.a, (SELECT max(c) FROM (SELECT c FROM d WHERE d.id % 50 = s.id % 50 ORDER BY n % 3, n LIMIT 5) AS t) FROM (SELECT * FROM d ORDER BY n % 7, n LIMIT 60) AS s'),
+    ('SELECT x.a, y.a FROM d AS x JOIN d AS y ON x.id = y.id + 1'),
+    ('SELECT a, (SELECT max(c) FROM d AS y WHERE y.id < d.id % 5) FROM d'),
+    ('SELECT a FROM d WHERE id > 50 LIMIT 20'),
+    ('SELECT pg_column_size(a), a IS NULL FROM d')
+) AS v (query);
 \set ECHO all
-SELECT compare('SELECT * FROM d');
-SELECT compare('SELECT a FROM d WHERE length(a) > 5000');
-SELECT compare('SELECT c, a, b FROM d WHERE id % 3 = 0');
-SELECT compare('SELECT id, substr(a, 4000, 100), substr(c, 1, 10), substr(a, 1) FROM d');
-SELECT compare('SELECT b ->> ''id'', length(b ->> ''doc'') FROM d ORDER BY md5(a)');
-SELECT compare('SELECT id, c, a FROM d ORDER BY n % 17, n');
-SELECT compare('SELECT b, a FROM d ORDER BY id DESC LIMIT 100');
-SELECT compare('SELECT s.a, (SELECT max(c) FROM (SELECT c FROM d WHERE d.id % 50 = s.id % 50 ORDER BY n % 3, n LIMIT 5) AS t) FROM (SELECT * FROM d ORDER BY n % 7, n LIMIT 60) AS s');
-SELECT compare('SELECT x.a, y.a FROM d AS x JOIN d AS y ON x.id = y.id + 1');
-SELECT compare('SELECT a, (SELECT max(c) FROM d AS y WHERE y.id < d.id % 5) FROM d');
-SELECT compare('SELECT a FROM d WHERE id > 50 LIMIT 20');
-SELECT compare('SELECT pg_column_size(a), a IS NULL FROM d');
 SET enable_seqscan = off;
 SET enable_indexscan = off;
 SELECT compare('SELECT * FROM d WHERE n BETWEEN 20 AND 350 OR n = 7');

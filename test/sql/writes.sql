@@ -60,7 +60,6 @@ BEGIN
     END LOOP;
     RETURN 'same';
 END $$;
-\set ECHO all
 SELECT statement, compare(statement) FROM (VALUES
     ('INSERT INTO t SELECT * FROM s WHERE c < 500'),
     ('INSERT INTO t SELECT * FROM s'),
@@ -81,7 +80,6 @@ SELECT statement, compare(statement) FROM (VALUES
 ) AS v (statement);
 
 -- Rows are known early where the plan is harmless, and why not elsewhere.
-\set ECHO none
 CREATE TABLE u (id uuid PRIMARY KEY, a serial);
 CREATE FUNCTION ahead(statement text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
