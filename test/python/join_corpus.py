@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from differential import BESIDE, Blocks, Case, explained
+from differential import BESIDE, Blocks, Case, explained, statements_of
 from scan_corpus import Corpus, Table, block, loops
 from scans import NOT_PARALLEL, PARALLEL
 
@@ -200,45 +200,37 @@ class JoinCorpus(Corpus):
 
     # Data
 
+    def _partitions(self) -> list[str]:
+        """Tables with partitions of each kind, of which some have partitions themselves, and one with children."""
+        ranges = [f"FOR VALUES FROM ({i * 75}) TO ({i * 75 + 75})" for i in range(4)]
+        lists = ("FOR VALUES IN (1, 2, 3, NULL)", "FOR VALUES IN (4, 5)", "DEFAULT")
+        children = [f"par{i}" for i in range(4)]
+        made = [
+            f"CREATE TABLE pt ({COLUMNS}) PARTITION BY RANGE (a)",
+            *(f"CREATE TABLE pt{i} PARTITION OF pt {values}" for i, values in enumerate(ranges)),
+            "CREATE TABLE ptd PARTITION OF pt DEFAULT",
+            f"CREATE TABLE ht ({COLUMNS}) PARTITION BY HASH (id)",
+            *(f"CREATE TABLE ht{i} PARTITION OF ht FOR VALUES WITH (MODULUS 4, REMAINDER {i})" for i in range(4)),
+            f"CREATE TABLE st ({COLUMNS}) PARTITION BY RANGE (s)",
+            *(f"CREATE TABLE st{i} PARTITION OF st {ranges[i]}" for i in (0, 2)),
+            *(f"CREATE TABLE st{i} PARTITION OF st {ranges[i]} PARTITION BY LIST (b)" for i in (1, 3)),
+            *(f"CREATE TABLE st{i}{n} PARTITION OF st{i} {values}" for i in (1, 3) for n, values in enumerate(lists)),
+            "CREATE TABLE std PARTITION OF st DEFAULT",
+            f"CREATE TABLE par ({COLUMNS})",
+            *(f"CREATE TABLE {child} () INHERITS (par)" for child in children),
+        ]  # fmt: skip
+        rows = "(random() * 300)::int AS v FROM generate_series(1, 400) AS i"
+        made += [self._rows(name, rows, 300) for name in ("pt", "ht", "st", "par", *children[:3])]
+        for name in ("pt", "ht", "st", "par", *children):
+            made += [f"CREATE INDEX ON {name} {index}" for index in PARTITIONED_INDEXES]
+            made.append(f"CREATE {'UNIQUE' if name == 'ht' else ''} INDEX ON {name} (id)")
+        return made
+
     def setup(self) -> list[str]:
         made = [self.PLANNER, f"SELECT setseed({self.rng.random()})"]
         for table in self.tables:
             made += self._table(table)
-        rows = "(random() * 300)::int AS v FROM generate_series(1, 400) AS i"
-        for name, partitioning in (
-            ("pt", "PARTITION BY RANGE (a)"),
-            ("ht", "PARTITION BY HASH (id)"),
-            ("st", "PARTITION BY RANGE (s)"),
-            ("par", ""),
-        ):
-            made.append(f"CREATE TABLE {name} ({COLUMNS}) {partitioning}")
-            for i in range(4):
-                made.append(
-                    {
-                        "pt": f"CREATE TABLE pt{i} PARTITION OF pt FOR VALUES FROM ({i * 75}) TO ({i * 75 + 75})",
-                        "ht": f"CREATE TABLE ht{i} PARTITION OF ht FOR VALUES WITH (MODULUS 4, REMAINDER {i})",
-                        "st": f"CREATE TABLE st{i} PARTITION OF st FOR VALUES FROM ({i * 75}) TO ({i * 75 + 75}) {'PARTITION BY LIST (b)' if i % 2 else ''}",
-                        "par": f"CREATE TABLE par{i} () INHERITS (par)",
-                    }[name]
-                )
-            if name == "pt":
-                made.append("CREATE TABLE ptd PARTITION OF pt DEFAULT")
-            if name == "st":
-                made += [
-                    f"CREATE TABLE st{i}{n} PARTITION OF st{i} {values}"
-                    for i in (1, 3)
-                    for n, values in enumerate(
-                        ("FOR VALUES IN (1, 2, 3, NULL)", "FOR VALUES IN (4, 5)", "DEFAULT")
-                    )
-                ]
-                made.append("CREATE TABLE std PARTITION OF st DEFAULT")
-            for into in ("par", "par0", "par1", "par2") if name == "par" else (name,):
-                made.append(self._rows(into, rows, 300))
-            for index in PARTITIONED_INDEXES:
-                for on in ("par", "par0", "par1", "par2", "par3") if name == "par" else (name,):
-                    made.append(f"CREATE INDEX ON {on} {index}")
-            for on in ("par", "par0", "par1", "par2", "par3") if name == "par" else (name,):
-                made.append(f"CREATE {'UNIQUE' if name == 'ht' else ''} INDEX ON {on} (id)")
+        made += self._partitions()
         if self.version >= 19:
             # Scans mark pages as all-visible, and which of them comes first is not the same with look-ahead.
             made.append("VACUUM pt, ht, st, par")
@@ -248,8 +240,7 @@ class JoinCorpus(Corpus):
             "CREATE INDEX ON void (a)",
             "CREATE UNIQUE INDEX ON void (id)",
         ]
-        made += FUNCTIONS.split(";\nC")[:1]
-        made += ["C" + part for part in FUNCTIONS.split(";\nC")[1:]]
+        made += statements_of(FUNCTIONS)
         traced = next(table for table in self.tables if table.changing)
         for when in ("BEFORE", "AFTER"):
             made.append(
