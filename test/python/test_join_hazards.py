@@ -730,6 +730,19 @@ OF_DAMAGED = {
 }
 
 
+def make_od(side: JoinSide, index: str) -> None:
+    """Make a table whose rows have a partner in the table oc each; index: of it."""
+    side.run(
+        "DROP TABLE IF EXISTS od, oc",
+        "CREATE TABLE od (id int, c text, k int) WITH (autovacuum_enabled = off)",
+        "INSERT INTO od SELECT i, 'c' || lpad(i::text, 16, '0'), i FROM generate_series(1, 100) AS i",
+        "CREATE TABLE oc AS SELECT id, c, repeat('x', 300) AS pad FROM od",
+        f"CREATE INDEX od_id ON od {index}",
+        "CREATE UNIQUE INDEX oc_c ON oc (c)",
+        "VACUUM ANALYZE od, oc",
+    )
+
+
 @pytest.mark.parametrize("damage", (*DAMAGED_TEXT, "transaction"))
 @pytest.mark.parametrize("name", OF_DAMAGED)
 def test_a_damaged_outer_row_that_stock_does_not_reach_is_no_error(
@@ -745,15 +758,7 @@ def test_a_damaged_outer_row_that_stock_does_not_reach_is_no_error(
             page[at + TEXT : at + TEXT + len(value)] = value
 
     def steps(side: JoinSide) -> list[Any]:
-        side.run(
-            "DROP TABLE IF EXISTS od, oc",
-            "CREATE TABLE od (id int, c text, k int) WITH (autovacuum_enabled = off)",
-            "INSERT INTO od SELECT i, 'c' || lpad(i::text, 16, '0'), i FROM generate_series(1, 100) AS i",
-            "CREATE TABLE oc AS SELECT id, c, repeat('x', 300) AS pad FROM od",
-            "CREATE INDEX od_id ON od (id)",
-            "CREATE UNIQUE INDEX oc_c ON oc (c)",
-            "VACUUM ANALYZE od, oc",
-        )
+        make_od(side, "(id)")
         damaged_row(side, "od", f"id = {LEFT_AT + 1}", change)
         side.evict("i2", "i2_k", "oc", "oc_c")
         with side.session("SET pg_lookahead.index_scan = on") as one:  # finds rows near
@@ -779,15 +784,7 @@ def test_a_damaged_outer_entry_that_stock_does_not_reach_is_no_error(joins: Join
             checksum = side.value(f"SELECT page_checksum('\\x{page.hex()}'::bytea, 1)")
             struct.pack_into("<H", page, 8, checksum & 0xFFFF)
 
-        side.run(
-            "DROP TABLE IF EXISTS od, oc",
-            "CREATE TABLE od (id int, c text) WITH (autovacuum_enabled = off)",
-            "INSERT INTO od SELECT i, 'c' || lpad(i::text, 16, '0') FROM generate_series(1, 100) AS i",
-            "CREATE TABLE oc AS SELECT id, c, repeat('x', 300) AS pad FROM od",
-            "CREATE INDEX od_id ON od (id) INCLUDE (c)",
-            "CREATE UNIQUE INDEX oc_c ON oc (c)",
-            "VACUUM ANALYZE od, oc",
-        )
+        make_od(side, "(id) INCLUDE (c)")
         damaged(side, change_page(1, change), "od_id")
         side.evict("oc", "oc_c")
         with side.session("SET pg_lookahead.index_scan = on; SET enable_seqscan = off") as one:

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""The judge, without a server: walked through at random, and on simulated storage; tools/mutations.py has mutants of it."""
+"""The judge, without a server: walked through at random, and on simulated storage; tools/mutations.txt has mutants of it."""
 
 from __future__ import annotations
 
