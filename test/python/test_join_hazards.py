@@ -307,7 +307,7 @@ def inner_pins(side: JoinSide) -> int:
 
 JOINED = {
     "unique": "SELECT o.id FROM o JOIN i2 ON i2.k = o.k",
-    "many": "SELECT i2.id FROM o JOIN i2 ON i2.m = o.m",
+    "many": MANY,
     "chain": "SELECT i2.id FROM o JOIN t ON t.id = o.k JOIN i2 ON i2.k = t.k",
     "outer index scan": "SELECT o.id FROM (SELECT * FROM t WHERE k > 10 ORDER BY k OFFSET 0) o JOIN i2 ON i2.k = o.id",
 }

@@ -143,7 +143,7 @@ COUNTED = {
     "hash index, int8": "SELECT q.id, h.id FROM (SELECT id, k::bigint AS k FROM o OFFSET 0) q JOIN h ON h.k = q.k",
     "hash index, semi": "SELECT o.id FROM o WHERE EXISTS (SELECT FROM h WHERE h.m = o.m AND h.id > o.id)",
     "BitmapOr": "SELECT o.id, i.id FROM o LEFT JOIN i2 i ON i.k = o.k OR i.m = o.id",
-    "BitmapOr, one key": "SELECT o.id, i.id FROM o JOIN i2 i ON i.k = o.k OR i.m = 7",
+    "BitmapOr, one key": "SELECT o.id, i.id FROM o JOIN i2 i ON i.k = o.k OR i.m = 7 WHERE o.id < 200",
     "BitmapAnd": "SELECT o.id, i.id FROM o JOIN i2 i ON i.k < o.k AND i.m > o.m WHERE o.id < 50",
     "hash index, two keys": "SELECT o.id, h.id FROM o LEFT JOIN h ON h.k = o.k AND h.k = o.id",
 }  # fmt: skip
