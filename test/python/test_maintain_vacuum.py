@@ -569,7 +569,7 @@ def test_cost_delay(server: Cluster) -> None:
 
 # Crashes
 
-CRASHES = int(os.environ.get("PG_LOOKAHEAD_CRASH_ROUNDS", "20"))
+CRASHES = int(os.environ.get("PG_LOOKAHEAD_CRASH_ROUNDS", "10"))
 
 
 def over_and_over(server: Cluster, statements: list[str]) -> None:
