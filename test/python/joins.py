@@ -112,11 +112,10 @@ def off_and_forced(cluster: Cluster, *setup: str) -> Iterator[JoinSides]:
 
 
 @contextmanager
-def sessions(sides: JoinSides, *settings: str, forced: bool = True) -> Iterator[JoinSides]:
-    """Both sides in sessions of their own; forced: joins look ahead whatever reads cost."""
+def sessions(sides: JoinSides, *settings: str) -> Iterator[JoinSides]:
+    """Both sides in sessions of their own."""
     with ExitStack() as stack:
         found = {name: stack.enter_context(side.session(*settings)) for name, side in sides.items()}
-        found["forced"].run(f"SET pg_lookahead.debug_force = {forced}")
         yield found
 
 

@@ -69,9 +69,8 @@ SUBPLANS: dict[str, tuple[str, tuple[str, ...], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ("forced", "natural"))
 @pytest.mark.parametrize("name", SUBPLANS)
-def test_subplans_count_as_stock(sides: JoinSides, name: str, mode: str) -> None:
+def test_subplans_count_as_stock(sides: JoinSides, name: str) -> None:
     """Rows, and the blocks of each node and relation, are stock's; EXPLAIN names the node and the indexes."""
     node, indexes, query = SUBPLANS[name]
     kinds = {
@@ -80,10 +79,10 @@ def test_subplans_count_as_stock(sides: JoinSides, name: str, mode: str) -> None
         "nestloop": node != "Hash Join",
     }
     settings = (f"SET enable_{kind} = {on}" for kind, on in kinds.items())
-    with sessions(sides, *settings, forced=mode == "forced") as found:
+    with sessions(sides, *settings) as found:
         count_as_stock(found, query)
         ours = found["forced"]
-        if mode == "forced" and ours.cluster.version >= 18:
+        if ours.cluster.version >= 18:
             ours.rows(EVICT_ALL)
             plan = ours.plan(query)
             (ahead,) = looking(plan)

@@ -53,20 +53,19 @@ SUBTREES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ("forced", "natural"))
 @pytest.mark.parametrize("name", SUBTREES)
-def test_subtrees_count_as_stock(sides: JoinSides, name: str, mode: str) -> None:
+def test_subtrees_count_as_stock(sides: JoinSides, name: str) -> None:
     """Rows, and the blocks of each node and relation, are stock's; EXPLAIN names the indexes, if they are several."""
     node, indexes, query = SUBTREES[name]
     join = name.removeprefix("a ").replace(" ", "")
     join = join if join in ("hashjoin", "mergejoin") else "nestloop"
     kinds = (f"SET enable_{kind} = {kind == join}" for kind in ("hashjoin", "mergejoin", "nestloop"))
-    with sessions(sides, *kinds, forced=mode == "forced") as found:
+    with sessions(sides, *kinds) as found:
         count_as_stock(found, query)
         plan = json.dumps(found["off"].plan(query))
         assert node in plan, plan
         ours = found["forced"]
-        if mode == "forced" and ours.cluster.version >= 18:
+        if ours.cluster.version >= 18:
             ours.rows(EVICT_ALL)
             ahead = ours.plan(query)
             while ahead["Node Type"] != "Nested Loop":
