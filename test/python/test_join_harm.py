@@ -331,7 +331,7 @@ FAR_ROWS = {
     "a dead tail of a table": "dead",
     "a dead tail in a subquery": "(SELECT * FROM dead OFFSET 0)",
     "UNION ALL with a long tail": "(SELECT id, k FROM a WHERE id <= 20 UNION ALL SELECT a, k FROM far WHERE b = 1 AND a > 20)",
-    "DISTINCT": "(SELECT DISTINCT ON (a) a AS id, k FROM far WHERE b = 1 OR a > 199990 ORDER BY a)",
+    "DISTINCT": "(SELECT DISTINCT ON (a) a AS id, k FROM far WHERE b = 1 OR a > 59990 ORDER BY a)",
     "groups": "(SELECT a AS id, min(k) AS k FROM far WHERE b = 1 GROUP BY a)",
     "a recursion without an end": f"({ENDLESS.format(condition='true')} SELECT * FROM r WHERE id <= 20)",
     "a recursion without an end, rows without an end": f"({ENDLESS.format(condition='true')} SELECT * FROM r)",
@@ -339,7 +339,7 @@ FAR_ROWS = {
     "a join that finds no more": "(SELECT f.a AS id, f.k FROM far f JOIN dup ON dup.k = f.a AND dup.v <= 20 OFFSET 0)",
     "a window": "(SELECT a AS id, k, row_number() OVER (ORDER BY a) AS rn FROM far WHERE b = 1)",
     "a LIMIT that is not reached": "(SELECT a AS id, k FROM far WHERE b = 1 ORDER BY a LIMIT 25)",
-    "a series": "(SELECT g AS id, g * 7 % 16000 AS k FROM generate_series(1, 300000) g WHERE g <= 20)",
+    "a series": "(SELECT g AS id, g * 7 % 16000 AS k FROM generate_series(1, 60000) g WHERE g <= 20)",
 }
 FAR_ENDS = {
     "limit": "SELECT s.id, b.id FROM {outer} s JOIN b ON b.k = s.k WHERE b.id * 0 + s.id >= {first} LIMIT 1",
