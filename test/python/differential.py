@@ -564,6 +564,8 @@ def compare_run(
     cluster: is restarted with the settings of the run; the test is skipped if it knows none of them"""
     if cluster.version < run.since:
         pytest.skip(f"needs PostgreSQL {run.since}")
+    if "io_method" in run.settings and "io_method" in cluster.settings:
+        pytest.skip("--io-method names one for all")
     for _ in range(run.schemas):
         corpus = make_corpus()
         make_copies(cluster, corpus.setup(), SESSIONS)

@@ -55,12 +55,8 @@ RUNS = {
 
 @pytest.mark.timeout(max(900, JOINS // 10))
 @pytest.mark.parametrize("name", RUNS)
-def test_corpus(
-    make_cluster: MakeCluster, rng: random.Random, request: pytest.FixtureRequest, name: str
-) -> None:
+def test_corpus(make_cluster: MakeCluster, rng: random.Random, name: str) -> None:
     run = RUNS[name]
-    if "io_method" in run.settings and request.config.getoption("--io-method"):
-        pytest.skip("--io-method names one for all")
     cluster = make_cluster(SERVER)
     for corpus, tally in compare_run(
         cluster,
