@@ -60,8 +60,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files whose tests take minutes come first, so that none of them is left to one process at the end."""
-    items.sort(key=lambda item: not re.search("differential|harm|bench|torture", item.path.name))
+    """Files whose tests take minutes come first, the longest before all: none is left to one process."""
+    longest, long = "bench_run|maintain_vacuum", "differential|harm|bench|torture"
+    items.sort(
+        key=lambda item: [not re.search(names, item.path.name) for names in (longest, f"{longest}|{long}")]
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> str:
