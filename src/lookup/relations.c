@@ -14,8 +14,11 @@
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_amop_d.h"
 #include "catalog/pg_amproc_d.h"
+#include "catalog/pg_attrdef_d.h"
 #include "catalog/pg_attribute_d.h"
 #include "catalog/pg_class_d.h"
+#include "catalog/pg_collation_d.h"
+#include "catalog/pg_constraint_d.h"
 #include "catalog/pg_index_d.h"
 #include "catalog/pg_inherits_d.h"
 #include "catalog/pg_namespace_d.h"
@@ -23,8 +26,11 @@
 #include "catalog/pg_operator_d.h"
 #include "catalog/pg_opfamily_d.h"
 #include "catalog/pg_partitioned_table_d.h"
+#include "catalog/pg_policy_d.h"
 #include "catalog/pg_proc_d.h"
+#include "catalog/pg_rewrite_d.h"
 #include "catalog/pg_tablespace_d.h"
+#include "catalog/pg_trigger_d.h"
 #include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "lookup/relations.h"
@@ -103,11 +109,13 @@ relations_lock_catalogs(void)
 {
 	static const Oid catalogs[] = {
 		AccessMethodRelationId, AccessMethodOperatorRelationId,
-		AccessMethodProcedureRelationId, AttributeRelationId, IndexRelationId,
-		InheritsRelationId, NamespaceRelationId, OperatorClassRelationId,
-		OperatorFamilyRelationId, OperatorRelationId, PartitionedRelationId,
-		ProcedureRelationId, RelationRelationId, TableSpaceRelationId,
-		TypeRelationId
+		AccessMethodProcedureRelationId, AttrDefaultRelationId,
+		AttributeRelationId, CollationRelationId, ConstraintRelationId,
+		IndexRelationId, InheritsRelationId, NamespaceRelationId,
+		OperatorClassRelationId, OperatorFamilyRelationId, OperatorRelationId,
+		PartitionedRelationId, PolicyRelationId, ProcedureRelationId,
+		RelationRelationId, RewriteRelationId, TableSpaceRelationId,
+		TriggerRelationId, TypeRelationId
 	};
 
 	for (int i = 0; i < lengthof(catalogs); i++)

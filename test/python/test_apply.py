@@ -478,6 +478,40 @@ def test_a_locked_table_is_not_waited_for(pair: Pair) -> None:
         assert scalar(sub, "SELECT count(*) FROM bad") == 3
 
 
+def test_a_locked_catalog_is_not_waited_for(pair: Pair) -> None:
+    """A partition that the worker has not opened is not opened ahead if that waits for a catalog."""
+    with simple(pair, "locked_catalog") as (pub, sub):
+        run(pub, "ALTER PUBLICATION p SET (publish_via_partition_root)")
+        run(
+            sub,
+            "CREATE TABLE parts (id int PRIMARY KEY, k int DEFAULT 1) PARTITION BY RANGE (id)",
+            "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (1000)",
+            "CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (1000) TO (2000)",
+        )
+        run(pub, "CREATE TABLE parts (id int PRIMARY KEY, k int)")
+        run(sub, f"ALTER SUBSCRIPTION {pair.database} REFRESH PUBLICATION")
+        await_sql(sub, "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel")
+        run(pub, "INSERT INTO parts VALUES (1, 0)")
+        update_good(pub)
+        pair.catch_up(pub)
+        with pair.subscriber.connect(pair.database, autocommit=False) as catalog:
+            catalog.execute("LOCK TABLE pg_attrdef")
+            with held(pair):
+                run(
+                    pub,
+                    "BEGIN",
+                    "INSERT INTO parts VALUES (2, 0)",
+                    "UPDATE good SET k = 0 WHERE id BETWEEN 100 AND 115",
+                    "UPDATE good SET k = 0 WHERE id = 2900",
+                    "INSERT INTO parts VALUES (1001, 0)",
+                    "COMMIT",
+                )
+                await_waiting(sub)
+                assert scalar(sub, "SELECT locktype FROM pg_locks WHERE NOT granted") == "transactionid"
+        pair.catch_up(pub)
+        assert scalar(sub, "SELECT count(*) FROM parts") == 3
+
+
 def test_a_table_is_locked_after_it_was_looked_at(pair: Pair) -> None:
     """A change that has been looked up is applied while rounds cannot lock its table."""
     with simple(pair, "locked_late") as (pub, sub):
