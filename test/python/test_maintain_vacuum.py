@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import psycopg
@@ -27,6 +28,7 @@ from maintenance import (
     bucket_blocks,
     check,
     figures,
+    fresh_database,
     length,
     max_bucket,
     pages_without_lsn,
@@ -64,13 +66,12 @@ def server(make_cluster: MakeCluster) -> Cluster:
     return cluster
 
 
-def fresh(server: Cluster, rows: int, methods: tuple[str, ...], keys: int = 500) -> None:
-    """A database of its own for a test."""
-    with server.connect() as admin:
-        admin.execute("DROP DATABASE IF EXISTS test WITH (FORCE)")
-        admin.execute("CREATE DATABASE test")
-    with server.connect("test") as conn:
+@contextmanager
+def fresh(server: Cluster, rows: int, methods: tuple[str, ...], keys: int = 500) -> Iterator[Connection]:
+    """A session in a database of a test's own, with the table and these indexes."""
+    with fresh_database(server) as conn:
         set_up(conn, methods, rows, keys)
+        yield conn
 
 
 # Equivalence
@@ -132,10 +133,7 @@ def test_same_as_stock(make_cluster: MakeCluster, rng: random.Random, memory: st
     """From copies of a data directory, stock and streamed VACUUM come to the same pages and figures."""
     original = make_cluster(settings=SETTINGS, name="original")
     require_serving(original)
-    with original.connect() as admin:
-        admin.execute("CREATE DATABASE test")
-    with original.connect("test") as conn:
-        set_up(conn, METHODS, 20_000)
+    with fresh(original, 20_000, METHODS) as conn:
         seed(conn, rng)
         run(
             conn,
@@ -166,12 +164,11 @@ def test_same_as_stock(make_cluster: MakeCluster, rng: random.Random, memory: st
 @pytest.mark.parametrize("method", ["hash", "gin"])
 def test_reads_are_combined(server: Cluster, rng: random.Random, method: str) -> None:
     """With the index out of the buffers, the streamed pages come in fewer reads than pages."""
-    fresh(server, 40_000, (method,), keys=20_000)
     if server.version < 18:
         pytest.skip("pg_stat_io counts blocks, not reads, before PostgreSQL 18")
     index = f"t_{method}"
     reads = "SELECT sum(reads)::int FROM pg_stat_io WHERE context = 'vacuum' AND object = 'relation'"
-    with server.connect("test") as conn:
+    with fresh(server, 40_000, (method,), keys=20_000) as conn:
         run(conn, VACUUM)
         if method == "hash":
             # a row or two, so that bulk deletion happens and most buckets stay as they are
@@ -230,8 +227,11 @@ def grow(conn: Connection, enough: int) -> None:
 
 def test_hash_splits_meanwhile(server: Cluster, rng: random.Random) -> None:
     """Buckets that VACUUM has yet to reach are split, so that dead entries move to new ones."""
-    fresh(server, 20_000, ("hash",), keys=5_000)
-    with server.connect("test") as conn, server.connect("test") as holder, server.connect("test") as other:
+    with (
+        fresh(server, 20_000, ("hash",), keys=5_000) as conn,
+        server.connect("test") as holder,
+        server.connect("test") as other,
+    ):
         # Of 2^n buckets and more, bucket 2^n + i comes out of bucket i.
         grow(conn, (1 << max_bucket(conn).bit_length()) + 40)
         before, last = streamed(conn, "hash"), max_bucket(conn)
@@ -254,9 +254,8 @@ def test_hash_splits_are_not_starved(server: Cluster) -> None:
     """A VACUUM that waits for a cursor's bucket keeps no more buckets from being split than stock's does."""
     buckets = {}
     for served in (False, True):
-        fresh(server, 20_000, ("hash",), keys=5_000)
         with (
-            server.connect("test") as conn,
+            fresh(server, 20_000, ("hash",), keys=5_000) as conn,
             server.connect("test") as holder,
             server.connect("test") as other,
         ):
@@ -282,9 +281,12 @@ def test_look_ahead_distance(make_cluster: MakeCluster) -> None:
     # Without reads in the background, a stream looks no further ahead than one read where reads are in order.
     server = make_cluster({**SETTINGS, "shared_buffers": "128MB", "io_method": "worker"}, name="distance")
     require_serving(server)
-    fresh(server, 40_000, ("hash",), keys=20_000)
     ahead = {}
-    with server.connect("test") as conn, server.connect("test") as holder, server.connect("test") as other:
+    with (
+        fresh(server, 40_000, ("hash",), keys=20_000) as conn,
+        server.connect("test") as holder,
+        server.connect("test") as other,
+    ):
         held = max_bucket(conn) // 2
         later = [block for bucket, block in bucket_blocks(conn).items() if bucket > held]
         run(conn, "SET io_combine_limit = 1")
@@ -304,8 +306,7 @@ def test_look_ahead_distance(make_cluster: MakeCluster) -> None:
 
 def test_hash_stale_metapage(server: Cluster, rng: random.Random) -> None:
     """VACUUM begins with a copy of the metapage that is older than many splits."""
-    fresh(server, 5_000, ("hash",), keys=5_000)
-    with server.connect("test") as conn, server.connect("test") as other:
+    with fresh(server, 5_000, ("hash",), keys=5_000) as conn, server.connect("test") as other:
         run(conn, "SET enable_seqscan = off", "SELECT * FROM t WHERE k = 1", "RESET enable_seqscan")
         first = max_bucket(conn)
         grow(other, 2 * first + 10)
@@ -320,9 +321,8 @@ def test_hash_split_cleanup(server: Cluster, rng: random.Random) -> None:
     """Entries that a split has moved are removed, also by a VACUUM that began without knowing of it.
 
     A split removes them itself, unless a scan holds the bucket just then."""
-    fresh(server, 5_000, ("hash",), keys=5_000)
     scans = "SELECT count(*) FROM generate_series(1, 5000) k WHERE EXISTS (SELECT FROM t WHERE t.k = k.k)"
-    with server.connect("test") as conn, server.connect("test") as other:
+    with fresh(server, 5_000, ("hash",), keys=5_000) as conn, server.connect("test") as other:
         run(conn, "SET enable_seqscan = off", "SELECT * FROM t WHERE k = 1", "RESET enable_seqscan")
         last = max_bucket(conn)
         done = False
@@ -354,8 +354,7 @@ def test_hash_split_cleanup(server: Cluster, rng: random.Random) -> None:
 
 def test_hash_corrupt_bucket(server: Cluster) -> None:
     """A bucket's page that is none, or that is not there, is an error that says where."""
-    fresh(server, 20_000, ("hash",))
-    with server.connect("test") as conn:
+    with fresh(server, 20_000, ("hash",)) as conn:
         path = data_file(server, conn, "t_hash")
         run(conn, "DELETE FROM t WHERE id % 2 = 0", "CHECKPOINT")
         evict(conn, "t_hash")
@@ -384,8 +383,7 @@ PHASE = "SELECT phase FROM pg_stat_progress_vacuum"
 @pytest.mark.parametrize("fastupdate", [False, True])
 def test_gin_insertions_meanwhile(server: Cluster, rng: random.Random, fastupdate: bool) -> None:
     """Rows are inserted while the cleanup sweeps over the pages."""
-    fresh(server, 30_000, ("gin",), keys=3_000)
-    with server.connect("test") as conn, server.connect("test") as other:
+    with fresh(server, 30_000, ("gin",), keys=3_000) as conn, server.connect("test") as other:
         run(conn, f"ALTER INDEX t_gin SET (fastupdate = {fastupdate}, gin_pending_list_limit = 64)")
         inserted, low = 0, 100_001
         while inserted < 20:
@@ -410,9 +408,8 @@ def test_gin_insertions_meanwhile(server: Cluster, rng: random.Random, fastupdat
 
 def test_gin_statistics(server: Cluster) -> None:
     """ANALYZE on its own leaves the pending list to autovacuum; VACUUM empties it first."""
-    fresh(server, 5_000, ("gin",))
     pending = "SELECT n_pending_tuples FROM contrib.gin_metapage_info(contrib.get_raw_page('t_gin', 0))"
-    with server.connect("test") as conn:
+    with fresh(server, 5_000, ("gin",)) as conn:
         run(conn, VACUUM, ROWS.format(keys=500, low=6_000, high=6_100))
         assert scalar(conn, pending) == 101
         before = streamed(conn, "gin")
@@ -440,9 +437,8 @@ def test_gin_autoanalyze(make_cluster: MakeCluster) -> None:
         name="autoanalyze",
     )
     require_serving(server)
-    fresh(server, 5_000, ("gin",))
     pending = "SELECT n_pending_tuples FROM contrib.gin_metapage_info(contrib.get_raw_page('t_gin', 0))"
-    with server.connect("test") as conn:
+    with fresh(server, 5_000, ("gin",)) as conn:
         before = streamed(conn, "gin")
         run(conn, ROWS.format(keys=500, low=6_000, high=6_100))
         assert scalar(conn, pending) == 101
@@ -466,8 +462,7 @@ SPECIAL = 14
 )
 def test_stray_page(server: Cluster, method: str, at: int, value: int, passes: int) -> None:
     """A page of another kind is passed over with a warning: VACUUM succeeds, as stock's does."""
-    fresh(server, 20_000, (method,))
-    with server.connect("test") as conn:
+    with fresh(server, 20_000, (method,)) as conn:
         run(conn, VACUUM, "DELETE FROM t WHERE id % 3 = 0" if passes > 1 else "SELECT", "CHECKPOINT")
         # the damage is to be found by us, not by the checksum
         run(conn, "SET ignore_checksum_failure = on")
@@ -496,9 +491,8 @@ def warnings(conn: Connection, statement: str) -> list[str]:
 @pytest.mark.parametrize("method", METHODS)
 def test_cancels(server: Cluster, rng: random.Random, method: str) -> None:
     """VACUUM is cancelled in the phase that streams, again and again."""
-    fresh(server, 10_000, (method,))
     phase = "cleaning up indexes" if method == "gin" else "vacuuming indexes"
-    with server.connect("test") as conn, server.connect("test") as other:
+    with fresh(server, 10_000, (method,)) as conn, server.connect("test") as other:
         struck = 0
 
         def vacuum() -> None:
@@ -538,8 +532,7 @@ def _vacuumed(conn: Connection) -> bool:
 @pytest.mark.parametrize("persistence", ["TEMPORARY", "UNLOGGED"])
 def test_unlogged(server: Cluster, rng: random.Random, persistence: str) -> None:
     """Tables whose changes are not logged, with local buffers and with shared ones."""
-    fresh(server, 1, METHODS)
-    with server.connect("test") as conn:
+    with fresh(server, 1, METHODS) as conn:
         run(conn, "DROP TABLE t", TABLE.replace("CREATE", f"CREATE {persistence}"))
         run(conn, ROWS.format(keys=500, low=1, high=20_000), *INDEX.values())
         some_rows(conn, rng, 0.4)
@@ -555,9 +548,8 @@ def test_cost_delay(server: Cluster) -> None:
     """Pages read ahead are charged to VACUUM's cost account, which makes it pause."""
     if server.version < 18:
         pytest.skip("how long VACUUM paused is told since PostgreSQL 18")
-    fresh(server, 20_000, METHODS)
     delay = "SELECT sum(delay_time) FROM pg_stat_progress_vacuum"
-    with server.connect("test") as conn, server.connect("test") as other:
+    with fresh(server, 20_000, METHODS) as conn, server.connect("test") as other:
         run(conn, "DELETE FROM t WHERE id % 2 = 0", "SET track_cost_delay_timing = on")
         run(conn, "SET vacuum_cost_delay = 1", "SET vacuum_cost_limit = 20")
         paused: list[float] = []
@@ -599,7 +591,8 @@ def test_crashes(make_cluster: MakeCluster, rng: random.Random) -> None:
     """kill -9 at random moments of VACUUMs and of log_relation beside writers, then recovery."""
     server = make_cluster(settings=SETTINGS, name="crash")
     streaming = server.version < 19  # otherwise the server streams VACUUM itself
-    fresh(server, 20_000, METHODS)
+    with fresh(server, 20_000, METHODS):
+        pass  # no session is to be there when the server is killed
     for _ in range(CRASHES):
         with ExitStack() as others:
             for statements in (writing(rng), writing(rng), [VACUUM], logging(rng)):
