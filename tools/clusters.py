@@ -30,6 +30,15 @@ def crash(cluster: Cluster) -> None:
     reap.remove_shared_memory(shared)
 
 
+def kill(cluster: Cluster, pid: int) -> None:
+    """SIGKILL of one process of a server, after which the server ends all others and starts again."""
+    ready = "ready to accept connections"
+    before = cluster.log.count(ready)
+    os.kill(pid, signal.SIGKILL)
+    if not until(lambda: cluster.log.count(ready) > before, SECONDS):
+        raise ClusterError(f"the server did not start again in {SECONDS:g} s after a crash")
+
+
 def standby_of(primary: Cluster, settings: Mapping[str, object] | None = None) -> Cluster:
     """Start a streaming hot standby of a server, with its settings and those given."""
     name = f"standby{next(_numbers)}"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import sql
@@ -44,6 +44,10 @@ LEGITIMATE_WARNING = (
     "page verification failed",  # until 17
 )
 """What PostgreSQL itself warns of when a page of a map is damaged."""
+
+
+Lot: TypeAlias = "random.Random | None"
+"""Decides who is asked first; without it we are."""
 
 
 @dataclass(frozen=True)
@@ -117,13 +121,9 @@ def ask(
 
 
 def ours_and_contrib(
-    conn: Connection,
-    function: str,
-    relation: str | int,
-    argument: str = "regclass",
-    rng: random.Random | None = None,
+    conn: Connection, function: str, relation: str | int, argument: str = "regclass", rng: Lot = None
 ) -> tuple[Outcome, Outcome]:
-    """Both outcomes; ``rng`` decides who is asked first, without it we are."""
+    """Both outcomes."""
     order = ["lookahead", "contrib"]
     if rng is not None:
         rng.shuffle(order)
@@ -132,11 +132,7 @@ def ours_and_contrib(
 
 
 def assert_equal(
-    conn: Connection,
-    function: str,
-    relation: str | int,
-    argument: str = "regclass",
-    rng: random.Random | None = None,
+    conn: Connection, function: str, relation: str | int, argument: str = "regclass", rng: Lot = None
 ) -> Outcome:
     """Assert that ours is contrib's outcome in every column, and return it."""
     ours, contrib = ours_and_contrib(conn, function, relation, argument, rng)
@@ -145,11 +141,7 @@ def assert_equal(
 
 
 def assert_answer(
-    conn: Connection,
-    function: str,
-    relation: str | int,
-    argument: str = "regclass",
-    rng: random.Random | None = None,
+    conn: Connection, function: str, relation: str | int, argument: str = "regclass", rng: Lot = None
 ) -> dict[str, Any]:
     """The same for a call that must give an answer; returns it by column."""
     outcome = assert_equal(conn, function, relation, argument, rng)

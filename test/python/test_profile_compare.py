@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -26,11 +25,6 @@ from pg_lookahead.server.installation import ClusterError
 
 SIMULATIONS = int(os.environ.get("PG_LOOKAHEAD_SIMULATIONS", "400"))
 HOSTILE = "[/b]\x1b[2J\x9b2J" + "long_name_" * 12
-
-
-@pytest.fixture
-def noise(rng: random.Random) -> np.random.Generator:
-    return np.random.default_rng(rng.randrange(2**32))
 
 
 def function(

@@ -8,7 +8,6 @@ import inspect
 import json
 import os
 import shutil
-import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from clusters import kill
 from command_line import dsn_of, refused, tool
 from conftest import MakeCluster
 from pg_lookahead.lab.profile import command, record, records, variant
@@ -118,12 +118,6 @@ def test_parallel_workers_leave_records(server: Cluster) -> None:
     assert all((calls(one)["amgettuple"] or 0) > 0 for one in workers if "IndexScan" in calls(one))
 
 
-def test_no_setting_moves_the_records(server: Cluster) -> None:
-    with server.connect() as conn, pytest.raises(psycopg.Error):
-        conn.execute("SET pg_lookahead.profile_directory = '/tmp'")
-    assert directory(server).parent == server.data
-
-
 def test_exit_waits_for_nobody(own_cluster: MakeCluster) -> None:
     """While another process holds a lock on the directory, sessions end and the server shuts down."""
     server = profiling(own_cluster)
@@ -174,17 +168,7 @@ def test_killed_process_loses_its_own_record_only(own_cluster: MakeCluster) -> N
         conn.execute(TRACK)
         conn.execute(SCAN)
         pid = conn.info.backend_pid
-        os.kill(pid, signal.SIGKILL)
-        await_true(lambda: not Path(f"/proc/{pid}").exists(), "the end of the process")
-
-    def accepts() -> bool:
-        try:
-            server.connect().close()
-        except psycopg.OperationalError:
-            return False
-        return True
-
-    await_true(accepts, "the server to recover")
+        kill(server, pid)
     assert not [path for path in directory(server).iterdir() if f"-{pid}.json" in path.name]
     assert left_by(server, kept.process.pid) == kept
     assert calls(session(server, SCAN))["IndexScan"] == ROWS + 1

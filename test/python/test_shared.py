@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
+from clusters import kill
 from compiled import module
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row
-from relations import await_true
 from scans import EVERY_METHOD, EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
@@ -92,13 +90,6 @@ def warned(without: Cluster) -> Iterator[tuple[Connection, list[str]]]:
         conn.execute(f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on; {EVICT_ALL}".encode())
         assert told == []
         yield conn, told
-
-
-def crash(cluster: Cluster, pid: int) -> None:
-    """Kill a process of a server, and wait until the server has started again."""
-    started = cluster.log.count("ready to accept connections")
-    os.kill(pid, signal.SIGKILL)
-    await_true(lambda: cluster.log.count("ready to accept connections") > started, "the server up again")
 
 
 def looked_ahead(conn: Connection) -> None:
@@ -243,7 +234,7 @@ def test_memory_is_reserved_at_the_start(make_cluster: MakeCluster, names: list[
             looked_ahead(conn)
             after = fetch_row(conn, STATISTICS)
             assert before[0] == 0 and after[0] == 1
-            crash(cluster, conn.info.backend_pid)
+            kill(cluster, conn.info.backend_pid)
     assert segments(cluster) == names
     assert told == []
     cluster.destroy()
