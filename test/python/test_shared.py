@@ -12,13 +12,14 @@ from clusters import kill
 from compiled import module
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row
+from queries import fetch, fetch_row, noticed, run
 from scans import EVERY_METHOD, EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
 
 STATISTICS = "SELECT * FROM lookahead.index_scan_stats"
 SEGMENTS = "SELECT name, size FROM pg_shmem_allocations WHERE name LIKE 'pg\\_lookahead%' ORDER BY name"
+LOOK_AHEAD = f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on; {EVICT_ALL}"
 WARNING = "pg_lookahead keeps no statistics in this session"
 
 
@@ -81,15 +82,13 @@ def without(
 
 
 @pytest.fixture
-def warned(without: Cluster) -> Iterator[tuple[Connection, list[str]]]:
-    """A session that has the library, and what it is told."""
-    told: list[str] = []
-    with without.connect(prepare_threshold=None) as conn:
-        conn.add_notice_handler(lambda diag: told.append(str(diag.message_primary)))
-        conn.execute("LOAD 'pg_lookahead'")
-        conn.execute(f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on; {EVICT_ALL}".encode())
+def conn(without: Cluster) -> Iterator[Connection]:
+    """A session that has the library, and that has been warned once when the test is over."""
+    with without.connect(prepare_threshold=None) as conn, noticed(conn) as told:
+        run(conn, "LOAD 'pg_lookahead'", LOOK_AHEAD)
         assert told == []
-        yield conn, told
+        yield conn
+        assert [notice.message for notice in told] == [WARNING]
 
 
 def looked_ahead(conn: Connection) -> None:
@@ -101,8 +100,7 @@ def looked_ahead(conn: Connection) -> None:
 
 
 @pytest.mark.within_scans
-def test_queries_and_ends_of_transactions(warned: tuple[Connection, list[str]]) -> None:
-    conn, told = warned
+def test_queries_and_ends_of_transactions(conn: Connection) -> None:
     for end in ("COMMIT", "ROLLBACK", "COMMIT"):
         conn.execute("BEGIN")
         looked_ahead(conn)
@@ -116,12 +114,10 @@ def test_queries_and_ends_of_transactions(warned: tuple[Connection, list[str]]) 
         conn.execute("SELECT 1 / 0")
     conn.execute("ROLLBACK")
     looked_ahead(conn)
-    assert told == [WARNING]
 
 
 @pytest.mark.within_scans
-def test_cursors_and_functions(warned: tuple[Connection, list[str]]) -> None:
-    conn, told = warned
+def test_cursors_and_functions(conn: Connection) -> None:
     conn.execute("BEGIN")
     conn.execute("DECLARE c CURSOR WITH HOLD FOR SELECT k FROM t WHERE k BETWEEN 100 AND 200 ORDER BY k")
     assert len(fetch(conn, "FETCH 50 FROM c")) == 50
@@ -135,12 +131,10 @@ def test_cursors_and_functions(warned: tuple[Connection, list[str]]) -> None:
             PERFORM count(pad) FROM t WHERE k BETWEEN 1000 AND 3000;
         END $$"""
     )
-    assert told == [WARNING]
 
 
 @pytest.mark.within_scans
-def test_utility_commands(warned: tuple[Connection, list[str]]) -> None:
-    conn, told = warned
+def test_utility_commands(conn: Connection) -> None:
     looked_ahead(conn)
     conn.execute("DELETE FROM t WHERE k % 7 = 3 AND k > 5000")
     conn.execute("VACUUM t")
@@ -150,70 +144,56 @@ def test_utility_commands(warned: tuple[Connection, list[str]]) -> None:
     conn.execute("RESET enable_indexscan; SET enable_bitmapscan = off")
     for command in ("REINDEX INDEX t_k", "CREATE TABLE u AS TABLE t", "DROP TABLE u", "ANALYZE t"):
         conn.execute(command.encode())
-    assert told == [WARNING]
 
 
 @pytest.mark.within_scans
-def test_statistics_are_null(warned: tuple[Connection, list[str]]) -> None:
-    conn, told = warned
+def test_statistics_are_null(conn: Connection) -> None:
     for _ in range(2):
         row = fetch_row(conn, STATISTICS)
         assert set(row) == {None}
         looked_ahead(conn)
-    assert told == [WARNING]
 
 
 def test_the_warning_says_why(without: Cluster) -> None:
-    told: list[tuple[Any, ...]] = []
-    with without.connect() as conn:
-        conn.add_notice_handler(
-            lambda diag: told.append((diag.severity, diag.message_detail, diag.message_hint))
-        )
-        conn.execute(STATISTICS.encode())
-    ((severity, detail, hint),) = told
-    assert severity == "WARNING"
-    assert "index scans" in detail
-    assert "shared_preload_libraries" in hint
+    with without.connect() as conn, noticed(conn) as told:
+        run(conn, STATISTICS)
+    (notice,) = told
+    assert notice.severity == "WARNING"
+    assert "index scans" in str(notice.detail) and "shared_preload_libraries" in str(notice.hint)
 
 
 @pytest.mark.within_scans
-def test_parallel_workers(warned: tuple[Connection, list[str]]) -> None:
+def test_parallel_workers(conn: Connection) -> None:
     """Workers cannot start a subtransaction on 17, and tell nothing of their own."""
-    conn, told = warned
     conn.execute("SET debug_parallel_query = on; SET max_parallel_workers_per_gather = 2")
     plan = "\n".join(row[0] for row in conn.execute(b"EXPLAIN (COSTS off) " + EVERY_METHOD_QUERY))
     assert "Gather" in plan and "Single Copy" in plan
-    for _ in range(3):
-        assert fetch(conn, EVERY_METHOD_QUERY) == [(2001,)]
+    with noticed(conn) as told:
+        for _ in range(3):
+            assert fetch(conn, EVERY_METHOD_QUERY) == [(2001,)]
     assert told == []
     conn.execute("SET debug_parallel_query = off")
     looked_ahead(conn)
-    assert told == [WARNING]
 
 
 @pytest.mark.within_scans
-def test_locks_of_the_caller_stay(warned: tuple[Connection, list[str]]) -> None:
+def test_locks_of_the_caller_stay(conn: Connection) -> None:
     """With an LWLock held nothing is attempted, as all of them are released after an error."""
-    conn, told = warned
-    assert fetch(conn, "SELECT run_under_lwlock(%s)", (STATISTICS,)) == [(True,)]
-    assert fetch(conn, "SELECT run_under_lwlock(%s)", (EVERY_METHOD_QUERY.decode(),)) == [(True,)]
+    with noticed(conn) as told:
+        for query in (STATISTICS, EVERY_METHOD_QUERY.decode()):
+            assert fetch(conn, "SELECT run_under_lwlock(%s)", (query,)) == [(True,)]
     assert told == []
     looked_ahead(conn)
-    assert told == [WARNING]
 
 
 @pytest.mark.within_scans
-def test_no_lock_is_left(warned: tuple[Connection, list[str]]) -> None:
-    conn, told = warned
+def test_no_lock_is_left(conn: Connection) -> None:
     looked_ahead(conn)
-    assert told == [WARNING]
     assert fetch(conn, "SELECT lock_is_held()") == [(False,)]
 
 
 def test_sessions_without_the_library(without: Cluster) -> None:
-    told: list[Any] = []
-    with without.connect() as conn:
-        conn.add_notice_handler(told.append)
+    with without.connect() as conn, noticed(conn) as told:
         assert fetch(conn, EVERY_METHOD_QUERY) == [(2001,)]
         assert fetch(conn, "SELECT count(*) FROM pg_shmem_allocations")
     assert told == []
@@ -224,19 +204,17 @@ def test_memory_is_reserved_at_the_start(make_cluster: MakeCluster, names: list[
     """With the library in shared_preload_libraries it is there, also after a crash of a backend."""
     cluster = prepare(make_cluster({"shared_preload_libraries": "pg_lookahead"}, name="reserved"))
     assert segments(cluster) == names
-    told: list[Any] = []
     for _ in range(2):
-        with cluster.connect(prepare_threshold=None) as conn:
-            conn.add_notice_handler(told.append)
+        with cluster.connect(prepare_threshold=None) as conn, noticed(conn) as told:
             fill(conn)
-            conn.execute(f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on; {EVICT_ALL}".encode())
+            run(conn, LOOK_AHEAD)
             before = fetch_row(conn, STATISTICS)
             looked_ahead(conn)
             after = fetch_row(conn, STATISTICS)
             assert before[0] == 0 and after[0] == 1
+            assert told == []
             kill(cluster, conn.info.backend_pid)
     assert segments(cluster) == names
-    assert told == []
     cluster.destroy()
 
 
