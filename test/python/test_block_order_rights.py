@@ -94,21 +94,19 @@ def test_who_may_only_read_has_no_code_of_the_owner_run(server: Cluster, conn: C
 
 
 @pytest.mark.parametrize(
-    ("statement", "error"),
+    "statement",
     (
-        ("ALTER ROLE owner SUPERUSER", psycopg.errors.InsufficientPrivilege),
-        ("SET ROLE postgres", psycopg.errors.InsufficientPrivilege),
-        ("SET SESSION AUTHORIZATION postgres", psycopg.errors.InsufficientPrivilege),
-        ("CREATE TEMP TABLE x ()", psycopg.errors.InsufficientPrivilege),
-        ("LISTEN x", psycopg.errors.InsufficientPrivilege),
-        ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", psycopg.errors.InsufficientPrivilege),
+        "ALTER ROLE owner SUPERUSER",
+        "SET ROLE postgres",
+        "SET SESSION AUTHORIZATION postgres",
+        "CREATE TEMP TABLE x ()",
+        "LISTEN x",
+        "DECLARE c CURSOR WITH HOLD FOR SELECT 1",
     ),
 )
-def test_code_of_the_owner_has_no_rights_of_the_caller(
-    conn: Connection, statement: str, error: type[psycopg.Error]
-) -> None:
+def test_code_of_the_owner_has_no_rights_of_the_caller(conn: Connection, statement: str) -> None:
     conn.execute("INSERT INTO o.cause VALUES (%s)", (statement,))
-    with pytest.raises(error):
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
         conn.execute(BOUNDED.encode())
     # After the error the session is the caller again.
     assert fetch(conn, "SELECT current_user, session_user") == [("postgres", "postgres")]

@@ -206,17 +206,7 @@ def test_no_bytes_crash_a_parser(kind: str, sample: str, data: st.DataObject) ->
 
 @pytest.mark.parametrize("piece", [b"\xff\x00garbage", b"garbage\n"], ids=["one line", "lines"])
 def test_endless_garbage_is_refused_at_once(tmp_path: Path, piece: bytes) -> None:
-    command = [
-        sys.executable,
-        "-I",
-        "-m",
-        "pg_lookahead",
-        "lab",
-        "trace",
-        str(tmp_path / "t"),
-        "--strace",
-        "-",
-    ]
+    command = [sys.executable, "-I", "-m", "pg_lookahead", "lab", "trace", f"{tmp_path}/t", "--strace", "-"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin and process.stderr
         fed = 0

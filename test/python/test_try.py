@@ -44,6 +44,7 @@ FORCED = "-c pg_lookahead.debug_force=on -c enable_seqscan=off -c enable_bitmaps
 
 TELLS_OF_NODES = Installation.find().major >= 18
 
+SESSIONS = "FROM pg_stat_activity WHERE application_name = 'pg_lookahead try'"
 LONG = "SELECT pg_sleep(120)"
 PLAIN = "plain"
 SCAN = "SELECT note FROM orders WHERE customer BETWEEN 100 AND 400 ORDER BY customer"
@@ -113,7 +114,7 @@ def unchanged(server: Cluster) -> Iterator[None]:
         objects = "SELECT count(*) FROM pg_class UNION ALL SELECT count(*) FROM pg_extension"
         return kept, fetch(conn, objects)
 
-    others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pg_lookahead try'"
+    others = f"SELECT count(*) {SESSIONS}"
     with server.connect() as conn:
         before = state(conn)
         yield
@@ -464,11 +465,8 @@ def test_what_was_measured_before_the_connection_was_lost_is_kept(server: Cluste
     file = tmp_path / "try.json"
     process = start("try", "SELECT pg_sleep(0.05)", "--json", file, "--dsn", dsn(server))
     await_line(process, "pair 4")
-    ended = (
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pg_lookahead try'"
-    )
     with server.connect() as conn:
-        conn.execute(ended)
+        conn.execute(f"SELECT pg_terminate_backend(pid) {SESSIONS}".encode())
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 2 and "pairs: " in out
     last = errors.splitlines()[-1]  # the server's last word, if it arrives before the connection ends
@@ -491,23 +489,15 @@ def test_a_full_disk_loses_the_file_only(server: Cluster, tmp_path: Path) -> Non
 @pytest.mark.usefixtures("unchanged")
 def test_a_user_without_rights_tries_as_found(server: Cluster) -> None:
     """Where the library is preloaded; it says what it could not do."""
-    options = f"{FORCED}"
+    options = FORCED.replace("-c pg_lookahead.debug_force=on ", "")
+    preloaded = "ALTER SYSTEM SET session_preload_libraries = 'pg_lookahead'"
     with server.connect() as conn:
-        conn.execute("ALTER SYSTEM SET session_preload_libraries = 'pg_lookahead'")
-        conn.execute("SELECT pg_reload_conf()")
+        run(conn, preloaded, "SELECT pg_reload_conf()")
         try:
             await_true(lambda: loaded(server), "the setting to be in force")
-            found = trial(
-                server,
-                SCAN,
-                "--time",
-                "0.2",
-                user=PLAIN,
-                options=options.replace("-c pg_lookahead.debug_force=on ", ""),
-            )
+            found = trial(server, SCAN, "--time", "0.2", user=PLAIN, options=options)
         finally:
-            conn.execute("ALTER SYSTEM RESET session_preload_libraries")
-            conn.execute("SELECT pg_reload_conf()")
+            run(conn, "ALTER SYSTEM RESET session_preload_libraries", "SELECT pg_reload_conf()")
     assert found["cache"] == "as found" and "without --cold nothing is evicted" in found["cache_said"]
     assert "track_io_timing" in found["notes"][0]
 
@@ -806,21 +796,12 @@ def test_a_figure_that_is_not_known_yet_is_shown_by_its_name() -> None:
 
 LEAVES = {"Look-Ahead Leaf Pages Read": 1, "Look-Ahead Leaf Pages Unused": 0, "Look-Ahead Leaf Reads": 1}
 ROWS = {"Look-Ahead Mean Rows": 45.4, "Look-Ahead Maximum Rows": 91, "Look-Ahead Rows Unused": 0}
-BLOCKS = {
-    "Look-Ahead Leaf Blocks Read": 114,
-    "Look-Ahead Heap Blocks Read": 1240,
-    "Look-Ahead Blocks Unused": 0,
-}
-
-
+BLOCKS = {"Look-Ahead Leaf Blocks Read": 114, "Look-Ahead Heap Blocks Read": 1240}
+BLOCKS |= {"Look-Ahead Blocks Unused": 0}
 SUBPLANS = {
     name.replace("Look-Ahead", "Look-Ahead for Subplans"): value for name, value in {**ROWS, **BLOCKS}.items()
 }
-ENTRIES: dict[str, Any] = {
-    "Look-Ahead Mean Rows": 9.5,
-    "Look-Ahead Maximum Rows": 12,
-    "Look-Ahead Index Blocks Read": 70,
-}
+ENTRIES = {"Look-Ahead Mean Rows": 9.5, "Look-Ahead Maximum Rows": 12, "Look-Ahead Index Blocks Read": 70}
 ENTRIES |= {"Look-Ahead Heap Blocks Read": 1, "Look-Ahead Blocks Unused": 2}
 KEYS = {name.replace("Look-Ahead", "Look-Ahead of foreign keys"): value for name, value in ENTRIES.items()}
 VALUES = {"Look-Ahead Values": 40, "Look-Ahead Values Unused": 1, "Look-Ahead TOAST Index Blocks Read": 5}
