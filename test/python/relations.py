@@ -12,8 +12,9 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -228,6 +229,17 @@ def meanwhile(
     assert not thread.is_alive(), "the action did not end within 300 s"
     if errors:
         raise errors[0]
+
+
+@contextmanager
+def beside(*works: Callable[[threading.Event], None]) -> Iterator[None]:
+    """While others are at work, each in a thread, and until the event that it is given."""
+    done = threading.Event()
+    with ExitStack() as others:
+        for work in works:
+            others.enter_context(meanwhile(partial(work, done)))
+        others.callback(done.set)
+        yield
 
 
 def pinned_buffers(conn: Connection) -> int:

@@ -8,8 +8,7 @@ import random
 import re
 import struct
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -40,12 +39,12 @@ from relations import (
     BLOCK,
     Connection,
     await_no_pins,
+    beside,
     blocks,
     clean_log,
     data_file,
     evict,
     install,
-    meanwhile,
     seed,
     write_at,
 )
@@ -352,9 +351,8 @@ def test_concurrency(db: Connection, server: Cluster, rng: random.Random) -> Non
     """Insertions, deletions and scans beside VACUUM, which is not always served."""
     make_churned(db)
     run(db, "INSERT INTO t SELECT 1000000 + i, 'kept' FROM generate_series(1, 500) i")
-    done = threading.Event()
 
-    def writes(number: int, own: random.Random) -> None:
+    def writes(number: int, own: random.Random, done: threading.Event) -> None:
         with server.connect("test") as conn:
             run(conn, "SET synchronous_commit = off")
             while not done.is_set():
@@ -362,18 +360,15 @@ def test_concurrency(db: Connection, server: Cluster, rng: random.Random) -> Non
                 run(conn, f"DELETE FROM t WHERE a BETWEEN {low} AND {low + 300}")
                 run(conn, f"INSERT INTO t SELECT {low} + i, 'text' FROM generate_series(0, 300) i")
 
-    def reads(own: random.Random) -> None:
+    def reads(own: random.Random, done: threading.Event) -> None:
         with server.connect("test") as conn:
             run(conn, "SET enable_seqscan = off")
             while not done.is_set():
                 value = 1000000 + own.randint(1, 500)
                 assert scalar(conn, f"SELECT count(*) FROM t WHERE a = {value} AND b = 'kept'") == 1, value
 
-    works: list[Callable[[random.Random], None]] = [partial(writes, 0), partial(writes, 1), reads, reads]
-    with clean_log(server), ExitStack() as others:
-        for work in works:
-            others.enter_context(meanwhile(partial(work, random.Random(rng.random()))))
-        others.callback(done.set)
+    works = (partial(writes, 0), partial(writes, 1), reads, reads)
+    with clean_log(server), beside(*(partial(work, random.Random(rng.random())) for work in works)):
         for round_ in range(30):
             run(db, "VACUUM (INDEX_CLEANUP on) t")
             set_served(db, round_ % 5 != 0)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -16,10 +17,12 @@ import psycopg
 from conftest import MakeCluster
 from estimates import Figure, estimate, out_of_bounds
 from queries import fetch_row, run
-from relations import Connection, await_no_pins, clean_log, install
+from relations import Connection, await_no_pins, await_true, beside, clean_log, install
 from stock_errors import DROPPED
 
 SECONDS = 8.0
+
+Work = Callable[[Connection, random.Random], None]
 
 RELATIONS = (
     "CREATE EXTENSION IF NOT EXISTS bloom SCHEMA contrib",
@@ -121,35 +124,21 @@ def test_while_others_write(make_cluster: MakeCluster, rng: random.Random) -> No
     server = make_cluster(
         settings={"shared_buffers": "16MB", "autovacuum_naptime": "1s", "statement_timeout": "60s"}
     )
-    deadline = time.monotonic() + SECONDS
+    end = time.monotonic() + SECONDS
     wanted = {f"{function}({relation})" for relation, functions in CALLS.items() for function in functions}
     answers: Counter[str] = Counter()
-    gone: Counter[str] = Counter()
-    failures: list[str] = []
 
-    def thread(work: Callable[[Connection, random.Random], None], own: random.Random) -> threading.Thread:
-        def loop() -> None:
-            try:
-                with server.connect() as conn:
-                    while (time.monotonic() < deadline or wanted - set(answers)) and not failures:
-                        work(conn, own)
-            except Exception as error:
-                failures.append(f"{work.__name__}: {type(error).__name__}: {error}")
+    def repeat(work: Work, own: random.Random, done: threading.Event) -> None:
+        with server.connect() as conn:
+            while not done.is_set():
+                work(conn, own)
 
-        return threading.Thread(target=loop, name=work.__name__)
-
-    def tolerant(
-        write: Callable[[Connection, random.Random], None],
-    ) -> Callable[[Connection, random.Random], None]:
-        def work(conn: Connection, own: random.Random) -> None:
-            try:
-                write(conn, own)
-            except MAY_FAIL_WRITING:
-                if conn.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-                    conn.rollback()
-
-        work.__name__ = write.__name__
-        return work
+    def tolerant(write: Work, conn: Connection, own: random.Random) -> None:
+        try:
+            write(conn, own)
+        except MAY_FAIL_WRITING:
+            if conn.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                conn.rollback()
 
     def diagnose(conn: Connection, own: random.Random) -> None:
         relation = own.choice(list(CALLS))
@@ -163,20 +152,14 @@ def test_while_others_write(make_cluster: MakeCluster, rng: random.Random) -> No
                 check_diagnostic(function, row)
         except psycopg.Error as error:
             assert is_gone(error, relation), f"{function}({relation}): {error.sqlstate} {error}"
-            gone[relation] += 1
             return
         answers[f"{function}({relation})"] += 1
 
     with server.connect() as conn:
         install(conn)
         run(conn, *RELATIONS)
-        with clean_log(server):
-            works = [tolerant(write) for write in WRITERS] + [diagnose] * 3
-            threads = [thread(work, random.Random(rng.random())) for work in works]
-            for one in threads:
-                one.start()
-            for one in threads:
-                one.join()
-            assert not failures, "\n".join(failures)
-            await_no_pins(conn)
-    print(dict(answers), dict(gone))
+        works: list[Work] = [*(partial(tolerant, write) for write in WRITERS), *[diagnose] * 3]
+        others = [partial(repeat, work, random.Random(rng.random())) for work in works]
+        with clean_log(server), beside(*others):
+            await_true(lambda: time.monotonic() > end and wanted <= set(answers), "an answer of each call")
+        await_no_pins(conn)

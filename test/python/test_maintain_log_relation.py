@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import random
 import subprocess
+import threading
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from relations import (
     BLOCK,
     Connection,
     await_no_pins,
+    beside,
     blocks,
     clean_log,
     data_file,
@@ -196,12 +199,11 @@ def conn(server: Cluster, rng: random.Random) -> Iterator[Connection]:
 def test_beside_writers(server: Cluster, conn: Connection, rng: random.Random) -> None:
     """Splits, deletions and VACUUM's truncation go on; records are cut short by locks, none waits."""
     with server.connect("test") as other:
-        done = False
 
-        def write(number: int) -> None:
+        def write(number: int, done: threading.Event) -> None:
             with server.connect("test") as mine:
                 run(mine, f"SELECT setseed({number / 10})", "SET synchronous_commit = off")
-                while not done:
+                while not done.is_set():
                     run(
                         mine,
                         "INSERT INTO r SELECT i, (random() * 1e6)::int, ARRAY[i % 7, i % 300], 'x'"
@@ -209,27 +211,24 @@ def test_beside_writers(server: Cluster, conn: Connection, rng: random.Random) -
                         "UPDATE r SET k = (random() * 1e6)::int WHERE id = (random() * 500)::int",
                     )
 
-        def vacuum() -> None:
+        def vacuum(done: threading.Event) -> None:
             with server.connect("test") as mine:
                 run(mine, "SET client_min_messages = error")
-                while not done:
+                while not done.is_set():
                     # the end of the table is free then
                     run(mine, "DELETE FROM r WHERE id < 501 AND random() < 0.9", "VACUUM (PARALLEL 0) r")
 
         cut_short, rounds = 0, 0
-        with clean_log(server), meanwhile(lambda: write(1)), meanwhile(lambda: write(2)), meanwhile(vacuum):
-            try:
-                while cut_short < 5 or rounds < 20:
-                    for relation in ("r_btree", "r_gin", "r_hash", "r"):
-                        start = scalar(conn, "SELECT pg_current_wal_insert_lsn()::text")
-                        logged = log(conn, relation, "main", streamed=rng.random() < 0.7)
-                        end = scalar(conn, "SELECT pg_current_wal_flush_lsn()::text")
-                        # One record of a call, the last, is short in any case.
-                        short = int(scalar(other, SHORT_RECORDS, [start, end, min(32, logged)]))
-                        cut_short += max(0, short - 1)
-                    rounds += 1
-            finally:
-                done = True
+        with clean_log(server), beside(partial(write, 1), partial(write, 2), vacuum):
+            while cut_short < 5 or rounds < 20:
+                for relation in ("r_btree", "r_gin", "r_hash", "r"):
+                    start = scalar(conn, "SELECT pg_current_wal_insert_lsn()::text")
+                    logged = log(conn, relation, "main", streamed=rng.random() < 0.7)
+                    end = scalar(conn, "SELECT pg_current_wal_flush_lsn()::text")
+                    # One record of a call, the last, is short in any case.
+                    short = int(scalar(other, SHORT_RECORDS, [start, end, min(32, logged)]))
+                    cut_short += max(0, short - 1)
+                rounds += 1
         run(conn, "SELECT contrib.bt_index_check('r_btree', true)")
         assert scalar(conn, "SELECT count(*) FROM contrib.verify_heapam('r')") == 0
 
@@ -255,17 +254,8 @@ def test_writers_without_a_lock(make_cluster: MakeCluster, rng: random.Random) -
             finally:
                 other.cancel_safe()
         (ended, last), *_ = fetch(conn, start.replace("insert", "flush"))
-        read = [
-            server.bindir / "pg_waldump",
-            "--quiet",
-            "-p",
-            server.data / "pg_wal",
-            "-s",
-            begun,
-            "-e",
-            ended,
-        ]
-        done = subprocess.run([*read, first, last], cwd="/", capture_output=True, text=True)
+        read = [server.bindir / "pg_waldump", "--quiet", "-p", server.data / "pg_wal", "-s", begun]
+        done = subprocess.run([*read, "-e", ended, first, last], cwd="/", capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")
 
 

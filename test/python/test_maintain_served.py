@@ -11,8 +11,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
 
 import psycopg
 import pytest
@@ -31,7 +29,7 @@ from maintenance import (
 )
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, run, scalar
-from relations import Connection, await_no_pins, await_true, clean_log, install, meanwhile
+from relations import Connection, await_no_pins, await_true, beside, clean_log, install, meanwhile
 from stock_errors import VACUUM_MISSED, forgiven
 
 VACUUMS = int(os.environ.get("PG_LOOKAHEAD_VACUUMS", "100"))
@@ -235,17 +233,6 @@ def shifting(server: Cluster, rng: random.Random, statements: list[str]) -> Call
                     pass
 
     return work
-
-
-@contextmanager
-def beside(*works: Callable[[threading.Event], None]) -> Iterator[None]:
-    """While others are at work."""
-    done = threading.Event()
-    with ExitStack() as others:
-        for work in works:
-            others.enter_context(meanwhile(partial(work, done)))
-        others.callback(done.set)
-        yield
 
 
 def ddl(table: str) -> list[str]:

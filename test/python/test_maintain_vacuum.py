@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -47,6 +48,7 @@ from relations import (
     Connection,
     await_no_pins,
     await_true,
+    beside,
     clean_log,
     complaints,
     data_file,
@@ -325,26 +327,17 @@ def test_hash_split_cleanup(server: Cluster, rng: random.Random) -> None:
     with fresh(server, 5_000, ("hash",), keys=5_000) as conn, server.connect("test") as other:
         run(conn, "SET enable_seqscan = off", "SELECT * FROM t WHERE k = 1", "RESET enable_seqscan")
         last = max_bucket(conn)
-        done = False
 
-        def scan() -> None:
+        def scan(done: threading.Event) -> None:
             with server.connect("test") as mine:
-                run(
-                    mine,
-                    "SET enable_seqscan = off",
-                    "SET enable_bitmapscan = off",
-                    "SET enable_hashjoin = off",
-                )
+                run(mine, *(f"SET enable_{one} = off" for one in ("seqscan", "bitmapscan", "hashjoin")))
                 run(mine, "SET enable_mergejoin = off", "SET pg_lookahead.index_scan = off")
-                while not done:
+                while not done.is_set():
                     run(mine, scans)
 
-        with meanwhile(scan), meanwhile(scan):
-            try:
-                while not split_buckets(other):
-                    grow(other, max_bucket(other) + 8)
-            finally:
-                done = True
+        with beside(scan, scan):
+            while not split_buckets(other):
+                grow(other, max_bucket(other) + 8)
         assert max_bucket(conn) > last
         some_rows(other, rng, 0.1)
         run(conn, VACUUM)
