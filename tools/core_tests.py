@@ -73,16 +73,8 @@ def run(cluster: Cluster, pg_config: Path, archive: Path, log: Path) -> tuple[st
         # one of their own and, on 17, two of contrib's.
         source = work / "regress" / "regress.c"
         include = f"-I{_ask(pg_config, '--includedir-server')}"
-        compiler: list[str | Path] = [
-            "gcc",
-            "-O1",
-            "-fPIC",
-            "-shared",
-            include,
-            source,
-            "-o",
-            source.with_suffix(".so"),
-        ]
+        compiler: list[str | Path] = ["gcc", "-O1", "-fPIC", "-shared", include, source]
+        compiler += ["-o", source.with_suffix(".so")]
         subprocess.run(compiler, check=True, capture_output=True, text=True)
         for name in ("autoinc.so", "refint.so"):
             shutil.copy(Path(_ask(pg_config, "--pkglibdir")) / name, work / "regress")

@@ -32,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
@@ -403,11 +403,7 @@ def machine(runs: dict[str, Run]) -> str:
 
 def written(text: str, runs: dict[str, Run]) -> str:
     """Return a page whose marked parts are made anew."""
-    kinds: dict[str, Callable[[dict[str, Run]], str]] = {
-        "wholes": wholes,
-        "summary": summary,
-        "machine": machine,
-    }
+    kinds = {"wholes": wholes, "summary": summary, "machine": machine}
 
     def part(found: re.Match[str]) -> str:
         name, _, patterns = found[2].partition(" ")

@@ -162,20 +162,10 @@ def check_package(file: Path, major: int) -> None:
     different = wanted ^ {name for name in found if not name.startswith(f"{library}/bitcode/")}
     if different:
         raise PackageFailed(f"{file.name} has other files than it should: {', '.join(sorted(different))}")
-    told = subprocess.run(
-        [
-            "readelf",
-            "--wide",
-            "--dynamic",
-            "--segments",
-            "--dyn-syms",
-            tree / "usr" / library / "pg_lookahead.so",
-        ],
-        env={**os.environ, "LC_ALL": "C"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    look: list[str | Path] = ["readelf", "--wide", "--dynamic", "--segments", "--dyn-syms"]
+    look.append(tree / "usr" / library / "pg_lookahead.so")
+    words = {**os.environ, "LC_ALL": "C"}
+    told = subprocess.run(look, env=words, capture_output=True, text=True, check=True).stdout
     script = (ROOT / "sql" / "pg_lookahead--1.0.sql").read_text()
     functions = set(re.findall(r"'MODULE_PATHNAME', '(\w+)'", script))
     looked_up = {"Pg_magic_func", "_PG_init", *functions, *(f"pg_finfo_{name}" for name in functions)}

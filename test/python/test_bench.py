@@ -270,10 +270,7 @@ def test_scenarios_are_chosen_by_name_kind_and_pattern() -> None:
 
 
 def test_the_matrix_of_servers() -> None:
-    given: dict[str, Any] = {
-        "rows": (100_000, 1_000_000),
-        "io": ("direct",),
-    }
+    given: dict[str, Any] = {"rows": (100_000, 1_000_000), "io": ("direct",)}
     given["set"] = options.combined({"io_workers": "3,12", "work_mem": "4MB"})
     servers = list(options.choose(given, "default").servers())
     assert len(servers) == 2 * 2 == len(set(servers))

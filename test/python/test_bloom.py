@@ -337,10 +337,7 @@ def test_cancelled_searches(db: Connection, server: Cluster, rng: random.Random)
             timer = threading.Timer(rng.uniform(0.005, 0.05), other.cancel_safe)
             timer.start()
             try:
-                run(
-                    other,
-                    "SELECT sum((SELECT count(*) FROM t WHERE a = v)) FROM generate_series(1, 3000) v",
-                )
+                run(other, "SELECT sum((SELECT count(*) FROM t WHERE a = v)) FROM generate_series(1, 3000) v")
             except psycopg.errors.QueryCanceled:
                 struck += 1
             timer.join()

@@ -42,8 +42,7 @@ ROUNDS = 4
 def server(make_cluster: MakeCluster) -> Cluster:
     """A server where nothing happens by itself; without checksums, so that pages can be moved."""
     return make_cluster(
-        settings={"autovacuum": False, "shared_buffers": "32MB"},
-        initdb_args=["--no-data-checksums"],
+        settings={"autovacuum": False, "shared_buffers": "32MB"}, initdb_args=["--no-data-checksums"]
     )
 
 

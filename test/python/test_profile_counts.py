@@ -212,8 +212,7 @@ def test_reset_and_who_may_do_what(server: Cluster) -> None:
         conn.execute(SCAN)
         conn.execute("SELECT lookahead.function_stats_reset()")
         left = fetch(
-            conn,
-            "SELECT function FROM lookahead.function_stats WHERE calls + total_time + self_time > 0",
+            conn, "SELECT function FROM lookahead.function_stats WHERE calls + total_time + self_time > 0"
         )
         assert left == []
         conn.execute("SET ROLE plain")

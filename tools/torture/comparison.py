@@ -48,10 +48,7 @@ def install(cluster: Cluster, conn: Connection) -> None:
     """Make the function that masks a page, and what else is needed of extensions."""
     library = compiled.module(cluster, "mask_page")
     run(conn, "CREATE EXTENSION IF NOT EXISTS pageinspect")
-    run(
-        conn,
-        f"CREATE FUNCTION mask_page(bytea, text, int) RETURNS bytea LANGUAGE c STRICT AS '{library}'",
-    )
+    run(conn, f"CREATE FUNCTION mask_page(bytea, text, int) RETURNS bytea LANGUAGE c STRICT AS '{library}'")
 
 
 def masking(conn: Connection) -> Mask:

@@ -51,9 +51,7 @@ class Server:
 
     def log(self) -> str:
         """Return the log since mark()."""
-        with self.log_file.open("rb") as file:
-            file.seek(self._mark)
-            return file.read().decode(errors="replace")
+        return self._text(self._mark)
 
     def mark(self) -> None:
         self._mark = self.log_file.stat().st_size

@@ -123,21 +123,14 @@ class Wal:
 
     def _waldump(self, start: int, end: int, *arguments: str) -> str:
         """Run it, with segments named: else it takes their size from any, and one may not be written yet."""
-        program = self._server.cluster.bindir / "pg_waldump"
-        segments = [segment_of(start), segment_of(end - 1)]
+        cluster = self._server.cluster
         bounds = ["-s", text_of(start), "-e", text_of(end)]
-        command: list[str | Path] = [
-            program,
-            "-p",
-            self._server.cluster.data / "pg_wal",
-            *bounds,
-            *arguments,
-            *segments,
-        ]
+        told = [*bounds, *arguments, segment_of(start), segment_of(end - 1)]
+        command: list[str | Path] = [cluster.bindir / "pg_waldump", "-p", cluster.data / "pg_wal", *told]
         done = subprocess.run(command, capture_output=True, text=True)
         skipped = re.search(r"first record is after .* skipping over (\d+) bytes?$", done.stderr.strip())
         if done.returncode or (done.stderr and not (skipped and int(skipped[1]) <= PAGE_HEADER)):
-            raise Violation(f"pg_waldump {' '.join([*bounds, *arguments, *segments])}: {done.stderr.strip()}")
+            raise Violation(f"pg_waldump {' '.join(told)}: {done.stderr.strip()}")
         return done.stdout
 
 

@@ -52,11 +52,8 @@ class Pair:
         self.refiller = Refiller()
         self.pest = upkeep.Pest()
         self.wal = recovery.Wal(self.primary)
-        reading = [
-            (3.0, readers.compare_with_stock),
-            (1.0, readers.compare_joins),
-            (1.0, readers.verify_invariants),
-        ]
+        reading = [(3.0, readers.compare_with_stock)]
+        reading += [(1.0, readers.compare_joins), (1.0, readers.verify_invariants)]
         of_primary = {
             **{f"writer {writer.client}": [(1.0, writer.transaction)] for writer in self.writers},
             **{f"reader {i}": reading for i in (1, 2)},

@@ -17,23 +17,20 @@ from .sessions import Connection, run, value
 from .settings import varied
 
 VACUUMS = (
-    *(
-        "VACUUM {}",
-        "VACUUM (INDEX_CLEANUP ON) {}",
-        "VACUUM (INDEX_CLEANUP ON, PARALLEL 2) {}",
-        "VACUUM ANALYZE {}",
-    ),
-    *("VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) {}", "VACUUM (TRUNCATE OFF, BUFFER_USAGE_LIMIT '256kB') {}"),
-    *("VACUUM (VERBOSE, INDEX_CLEANUP ON) {}", "ANALYZE {}"),
+    "VACUUM {}",
+    "VACUUM (INDEX_CLEANUP ON) {}",
+    "VACUUM (INDEX_CLEANUP ON, PARALLEL 2) {}",
+    "VACUUM ANALYZE {}",
+    "VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) {}",
+    "VACUUM (TRUNCATE OFF, BUFFER_USAGE_LIMIT '256kB') {}",
+    "VACUUM (VERBOSE, INDEX_CLEANUP ON) {}",
+    "ANALYZE {}",
 )
 REBUILDS = (
     *("REINDEX INDEX CONCURRENTLY {index}", "REINDEX INDEX CONCURRENTLY {index}", "REINDEX INDEX {index}"),
     *("REINDEX TABLE CONCURRENTLY account", "REINDEX TABLE ledger", "CLUSTER account USING account_pkey"),
-    *(
-        "VACUUM (FULL) account",
-        "VACUUM (FULL) scratch",
-        "ALTER INDEX ledger_pkey SET (fillfactor = {percent})",
-    ),
+    *("VACUUM (FULL) account", "VACUUM (FULL) scratch"),
+    "ALTER INDEX ledger_pkey SET (fillfactor = {percent})",
     *("CREATE INDEX CONCURRENTLY extra ON ledger (b DESC, key)", "DROP INDEX CONCURRENTLY IF EXISTS extra"),
     *("CREATE INDEX CONCURRENTLY extra ON ledger USING hash (version)", "DROP INDEX IF EXISTS extra"),
     *("CREATE INDEX CONCURRENTLY extra ON ledger USING gin (words)", "CHECKPOINT", "SELECT pg_switch_wal()"),
@@ -53,10 +50,7 @@ SIDE = (
     "CREATE TEMP TABLE mine AS SELECT * FROM ledger; CREATE INDEX ON mine (key); DROP TABLE mine",
 )
 DIAGNOSTICS = (
-    *(
-        ("pgstattuple", relation)
-        for relation in (*TABLES, "ledger_pkey", "ledger_hash", "ledger_gist", "fleeting")
-    ),
+    *(("pgstattuple", one) for one in (*TABLES, "ledger_pkey", "ledger_hash", "ledger_gist", "fleeting")),
     *(("pgstattuple_approx", relation) for relation in TABLES),
     *(("pgstatindex", index) for index in BTREES),
     *(("pgstathashindex", index) for index in ("ledger_hash", "account_branch", "fleeting_hash")),
