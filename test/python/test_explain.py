@@ -144,6 +144,8 @@ def test_an_own_switch_leaves_nothing_to_say(server: Connection) -> None:
     with server.transaction(force_rollback=True):
         run(server, "SET LOCAL pg_lookahead.index_scan = off")
         assert foreseen(server, RANGE) == {}
+        run(server, "SET LOCAL pg_lookahead.index_pages = off", BITMAPS)
+        assert foreseen(server, EITHER) == {}
 
 
 @pytest.mark.within_scans

@@ -165,7 +165,7 @@ def test_settings_that_change_it_are_tried(server: Cluster) -> None:
     options = "-c enable_seqscan=off -c pg_lookahead.debug_force=on -c effective_io_concurrency=16"
     query = "SELECT count(note) FROM orders WHERE customer BETWEEN 100 AND 400"
     found = trial(server, query, "--time", "9", options=options)
-    assert "Bitmap Heap Scan" in {node["kind"] for node in found["nodes"]}
+    assert {"Bitmap Heap Scan on orders", "Bitmap Index Scan on orders_customer"} <= said(found).keys()
     changes = {change["setting"]: change for change in found["changes"]}
     other = changes["enable_bitmapscan = off"]
     assert "Index Scan" in {node["kind"] for node in other["nodes"]} and other["interval"]["ratio"] > 0
@@ -191,29 +191,8 @@ def test_explain_only_foretells_what_an_execution_says(server: Cluster, query: s
     for one in (planned, executed) if TELLS_OF_NODES else ():
         assert [node["used"] for node in one["nodes"]] == [not EXPLAINED[query]]
         assert EXPLAINED[query] in one["nodes"][0]["said"]
-
-
-@pytest.mark.within_scans
-@pytest.mark.skipif(not TELLS_OF_NODES, reason="PostgreSQL 17 does not tell of single nodes")
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("pg_lookahead.index_pages=on", "would look ahead"),
-        ("pg_lookahead.index_pages=off", ""),
-        ("pg_lookahead.max_distance=0", "pg_lookahead.max_distance is 0"),
-        ("pg_lookahead.enabled=off", "pg_lookahead.enabled is off"),
-    ],
-)
-def test_explain_only_tells_of_the_leaf_pages_of_bitmap_index_scans(
-    server: Cluster, setting: str, words: str
-) -> None:
-    query = "SELECT count(note) FROM orders WHERE customer BETWEEN 100 AND 400"
-    options = f"-c enable_seqscan=off -c enable_indexscan=off -c {setting}"
-    found = trial(server, query, "--explain-only", options=options)
-    assert words in (told := said(found)["Bitmap Index Scan on orders_customer"]) and bool(told) == bool(
-        words
-    )
-    assert ("has nodes that would" in found["sentence"]) == ("would" in words)
+    if TELLS_OF_NODES:
+        assert ("has nodes that would" in planned["sentence"]) == (not EXPLAINED[query])
 
 
 def test_what_it_asks_for_itself_is_left_out_of_reports(server: Cluster) -> None:
@@ -240,15 +219,6 @@ def test_a_statement_that_was_planned_and_never_executed_is_left_out_of_reports(
         assert fetch(conn, query) == [(0, True)]
     done = tool("report", "--no-bloat", "--dsn", dsn(server))
     assert done.returncode == 0 and "SELECT id / " not in done.stdout
-
-
-@pytest.mark.within_scans
-@pytest.mark.skipif(not TELLS_OF_NODES, reason="PostgreSQL 17 does not tell of single nodes")
-@pytest.mark.parametrize("setting", ["pg_lookahead.max_distance", "effective_io_concurrency"])
-@pytest.mark.parametrize("arguments", [["--explain-only"], ["--time", "0"]], ids=" ".join)
-def test_settings_say_no_in_their_own_words(server: Cluster, setting: str, arguments: list[str]) -> None:
-    found = trial(server, SCAN, *arguments, options=f"{FORCED} -c {setting}=0")
-    assert f"{setting} is 0" in found["nodes"][0]["said"]
 
 
 def test_an_execution_in_no_time_has_a_ratio(server: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
