@@ -23,7 +23,7 @@ from differential import Session
 from pg_lookahead.server.cache import drop_from_page_cache
 from queries import fetch, query_plan, run, scalar
 from sides import change_page
-from toasted import REBUILT, ROWS, SERVER, SETUP, Side, Sides, has_method, off, off_and_forced
+from toasted import REBUILT, ROWS, SERVER, SETUP, Side, Sides, compared, has_method, off, off_and_forced
 from workers import idle_workers_stopped
 
 pytestmark = pytest.mark.within_scans
@@ -81,25 +81,17 @@ ALL = {
 @pytest.mark.parametrize("name", ALL)
 def test_accesses_are_those_of_stock(sides: Sides, name: str) -> None:
     """Rows are equal, and blocks are counted as read, and as found, as often."""
-    seen = {}
     table = next((method for method in METHODS if method in name), "d")
     if table != "d" and not has_method(sides["off"].conn, table):
         pytest.skip("this server was built without it")
-    for side in sides.values():
-        run(
-            side.conn,
-            f"SET enable_seqscan = {'off' if name == 'bitmap' else 'on'}",
-            "SET enable_indexscan = off",
-        )
-        rows, counted, ahead = side.run(ALL[name], table)
-        seen[side.name] = (rows, counted)
-    print(name, seen["off"][1], seen["forced"][1], ahead)
-    assert seen["forced"][0] == seen["off"][0]
-    assert seen["forced"][1] == seen["off"][1]
+    seqscan = "off" if name == "bitmap" else "on"
+    settings = (f"SET enable_seqscan = {seqscan}", "SET enable_indexscan = off")
+    _, stock, ours, ahead = compared(sides, ALL[name], table, *settings)
+    assert ours == stock
     if name == "sizes":
         assert ahead["values"] == 0 and ahead["blocks_unused"] == 0
     else:
-        assert ahead["chunk_blocks_read"] > 0.9 * (seen["off"][1]["read"] - 16)
+        assert ahead["chunk_blocks_read"] > 0.9 * (stock["read"] - 16)
         assert ahead["blocks_unused"] <= ahead["chunk_blocks_read"] / 20
 
 
@@ -114,13 +106,11 @@ def advised(make_cluster: MakeCluster) -> Iterator[Sides]:
 
 def test_accesses_where_the_kernel_reads_ahead(advised: Sides) -> None:
     """The kernel is advised of each page once, and what the server then reads is counted by the server."""
-    seen = {}
     for side in advised.values():
         side.run(ALL["an aggregate"])  # the index's root is known
-        _, seen[side.name], ahead = side.run(ALL["an aggregate"])
-    print(seen, ahead)
-    assert seen["forced"] == seen["off"]
-    assert ahead["chunk_blocks_read"] > 0.9 * seen["off"]["read"]
+    _, stock, ours, ahead = compared(advised, ALL["an aggregate"])
+    assert ours == stock
+    assert ahead["chunk_blocks_read"] > 0.9 * stock["read"]
     assert ahead["blocks_unused"] <= ahead["chunk_blocks_read"] / 20
 
 
@@ -151,26 +141,21 @@ def test_damage_of_an_index_page_for_values_that_nobody_fetches(advised: Sides) 
     for side in advised.values():
         with pytest.raises(psycopg.errors.DataCorrupted):
             fetch(side.conn, "SELECT md5(a) FROM spoilt")
-    print(ahead)
     assert ahead["values"] > 300
 
 
 @pytest.mark.parametrize("percent", (1, 10, 30, 60))
 def test_values_of_filtered_rows_are_not_read(sides: Sides, percent: int) -> None:
     """Where a filter rejects rows, no more than half as much again is read as stock reads."""
-    query = f"SELECT sum(length(a)) FROM d WHERE abs(hashint4(id)) %% 100 < {percent}"
-    _, stock, _ = sides["off"].run(query.replace("%%", "%"))
-    _, counted, ahead = sides["forced"].run(query.replace("%%", "%"))
-    print(percent, stock, counted, ahead)
-    assert sum(counted.values()) == sum(stock.values())
-    assert counted["read"] + ahead["blocks_unused"] <= 1.5 * stock["read"]
+    query = f"SELECT sum(length(a)) FROM d WHERE abs(hashint4(id)) % 100 < {percent}"
+    _, stock, ours, ahead = compared(sides, query)
+    assert sum(ours.values()) == sum(stock.values())
+    assert ours["read"] + ahead["blocks_unused"] <= 1.5 * stock["read"]
 
 
 def test_a_large_value_is_read_ahead_within(sides: Sides) -> None:
-    rows, stock, _ = sides["off"].run("SELECT md5(a) FROM large WHERE id = 6", "large")
-    same, counted, ahead = sides["forced"].run("SELECT md5(a) FROM large WHERE id = 6", "large")
-    print(stock, counted, ahead)
-    assert (rows, stock) == (same, counted)
+    _, stock, ours, ahead = compared(sides, "SELECT md5(a) FROM large WHERE id = 6", "large")
+    assert ours == stock
     assert stock["read"] > 1200
     assert ahead["chunk_blocks_read"] > 0.95 * stock["read"]
     assert ahead["blocks_unused"] == 0
@@ -203,7 +188,6 @@ def test_the_kernel_is_not_asked_for_rows_to_come(sides: Sides) -> None:
                 pytest.skip("the file system keeps what it is asked to forget")
             fetch(side.conn, query)
         seen[side.name] = pages_in_memory(file)
-    print(seen)
     assert seen["off"]
     assert seen["forced"] == seen["off"]
 
@@ -220,15 +204,10 @@ ONCE = {
 @pytest.mark.parametrize("name", ONCE)
 def test_values_are_fetched_once(sides: Sides, name: str) -> None:
     """What is evaluated for coming rows fetches no value that the server fetches again."""
-    seen = {}
-    for side in sides.values():
-        run(side.conn, "SET enable_hashjoin = off", "SET enable_mergejoin = off")
-        rows, counted, _ = side.run(ONCE[name])
-        run(side.conn, "RESET enable_hashjoin", "RESET enable_mergejoin")
-        seen[side.name] = rows, counted["searches"], sum(counted.values())
-    print({name: found[1:] for name, found in seen.items()})
-    assert seen["off"][1] >= 600
-    assert seen["forced"] == seen["off"]
+    settings = ("SET enable_hashjoin = off", "SET enable_mergejoin = off")
+    _, stock, ours, _ = compared(sides, ONCE[name], "d", *settings)
+    assert ours["searches"] == stock["searches"] >= 600
+    assert sum(ours.values()) == sum(stock.values())
 
 
 def test_a_large_value_is_bounded_by_blocks(sides: Sides) -> None:
@@ -236,9 +215,8 @@ def test_a_large_value_is_bounded_by_blocks(sides: Sides) -> None:
     side = sides["forced"]
     run(side.conn, "SET pg_lookahead.max_distance = 3")
     query = "SELECT sum(length(a)) FROM (SELECT a FROM large WHERE id > 0 LIMIT 5) AS s"
-    _, counted, ahead = side.run(query, "large")
+    _, _, ahead = side.run(query, "large")
     run(side.conn, "RESET pg_lookahead.max_distance")
-    print(counted, ahead)
     assert 0 < ahead["blocks_unused"] <= 2 * 3 * 16
 
 
@@ -248,7 +226,6 @@ def test_nothing_is_read_beyond_a_limit(sides: Sides, order: str) -> None:
     run(side.conn, f"SET enable_sort = {'off' if order else 'on'}", "SET enable_indexscan = on")
     _, _, ahead = side.run(f"SELECT sum(length(a)) FROM (SELECT a FROM d {order} LIMIT 40) AS s")
     run(side.conn, "RESET enable_sort")
-    print(ahead)
     assert 20 < ahead["values"] <= 41
 
 
@@ -261,16 +238,14 @@ def test_a_large_value_by_few_reads_at_once(sides: Sides) -> None:
     run(side.conn, "SET effective_io_concurrency = 1", "SET io_combine_limit = 4")
     _, counted, ahead = side.run(query, "large")
     run(side.conn, "RESET effective_io_concurrency", "RESET io_combine_limit")
-    print(counted, ahead)
     assert ahead["chunk_blocks_read"] > 0.9 * counted["read"]
     assert ahead["blocks_unused"] == 0
 
 
 def test_only_the_chunks_of_a_slice_are_read(sides: Sides) -> None:
-    _, stock, _ = sides["off"].run("SELECT count(substr(a, 1, 100)) FROM large", "large")
-    _, counted, ahead = sides["forced"].run("SELECT count(substr(a, 1, 100)) FROM large", "large")
-    assert counted == stock
-    assert counted["read"] <= 8 and ahead["blocks_unused"] == 0
+    _, stock, ours, ahead = compared(sides, "SELECT count(substr(a, 1, 100)) FROM large", "large")
+    assert ours == stock
+    assert ours["read"] <= 8 and ahead["blocks_unused"] == 0
 
 
 PLANS = {
@@ -305,10 +280,9 @@ def test_values_of_later_pages_are_known(sides: Sides, name: str) -> None:
             query = f"SELECT id, md5(a) FROM wide WHERE id BETWEEN 3 AND {ROWS - 3} {order}"
             plan = str(fetch(side.conn, f"EXPLAIN (COSTS off) {query}"))
             assert ("Gather" in plan) == (name == "parallel"), plan
-            rows, counted, ahead = side.run(query, "wide")
+            rows, _, ahead = side.run(query, "wide")
         seen[side.name] = sorted(rows) if name == "parallel" else rows
         if side.name == "forced":
-            print(name, counted, ahead)
             # 17 leaves pages to the kernel, except those of sequential scans, so that they are not known
             if side.cluster.version >= 18 or name == "sequential":
                 assert ahead["values"] > 0.7 * ROWS
@@ -321,7 +295,7 @@ def test_parallel_scans_know_their_pages(sides: Sides, table: str) -> None:
     """Two processes, to which pages are given in no order, read mostly ahead, as one does."""
     side = sides["forced"]
     query = f"SELECT id, md5(a) FROM {table} WHERE id > 0"
-    rows, counted, alone = side.run(query, table)
+    rows, _, alone = side.run(query, table)
     with side.conn.transaction(force_rollback=True):
         run(side.conn, *PARALLEL)
         assert "Gather" in str(fetch(side.conn, f"EXPLAIN {query}"))
@@ -330,7 +304,6 @@ def test_parallel_scans_know_their_pages(sides: Sides, table: str) -> None:
             assert sorted(same) == sorted(rows)
             if together["scans"] == 2:
                 break
-    print(table, counted, alone, together)
     assert together["chunk_blocks_read"] > 0.6 * alone["chunk_blocks_read"]
     assert together["blocks_unused"] <= 0.1 * together["chunk_blocks_read"]
 
@@ -350,7 +323,6 @@ def test_rows_that_others_have_deleted(sides: Sides) -> None:
         run(side.conn, "COMMIT")
         ahead = side.since(before)
         run(other, "DROP TABLE x")
-    print(ahead)
     assert len(rows) == ROWS and ahead["blocks_unused"] <= 0.05 * ahead["chunk_blocks_read"]
     assert ahead["values"] > 0.7 * ROWS * 5 / 6 or side.cluster.version < 18
 
@@ -424,7 +396,6 @@ def test_maintenance_beside_a_cursor(sides: Sides, name: str) -> None:
             seen[side.name] = rows
             if side.name == "forced":
                 ahead = side.since(before)
-                print(name, ahead)
                 assert ahead["values"] > 300
                 assert ahead["blocks_unused"] <= 40  # that we evicted
     assert seen["forced"] == seen["off"] and len(seen["off"]) == 400
@@ -449,7 +420,6 @@ def test_a_table_that_is_truncated_meanwhile(sides: Sides) -> None:
             rows += fetch(side.conn, "FETCH ALL FROM c")
         expected = fetch(other, "SELECT id, md5(a) FROM x")
     ahead = side.since(before)
-    print(len(rows), ahead)
     assert rows == expected and len(rows) > 135
     assert ahead["values"] > len(rows) - 130  # some of the next page
     assert "could not read" not in side.cluster.log[log_before:]
@@ -474,7 +444,6 @@ def test_two_indexes_of_which_the_first_is_invalid(sides: Sides) -> None:
             side.conn.close()
         run(holder, "COMMIT")
         assert session.collect()[0][0] == b"REINDEX"
-    print(ahead)
     assert seen["forced"] == seen["off"] and len(seen["off"]) == 400
     assert ahead["values"] > 350
 
@@ -533,7 +502,6 @@ def test_rows_above_scans(sides: Sides, name: str) -> None:
             assert f"{name}  (" in str(fetch(side.conn, f"EXPLAIN {query}"))
             rows, counted, ahead = side.run(query)
             seen[side.name] = sorted(rows) if name == "Gather" else rows, sum(counted.values())
-    print(name, seen["off"][1], counted, ahead)
     assert seen["forced"] == seen["off"]
     assert ahead["values"] > 0.9 * len(rows)
     assert ahead["blocks_unused"] <= 0.05 * ahead["chunk_blocks_read"]
@@ -557,7 +525,6 @@ def test_scans_that_are_begun_again(sides: Sides, name: str) -> None:
         with side.conn.transaction(force_rollback=True):
             run(side.conn, *settings)
             seen[side.name], _, ahead = side.run(query, table)
-    print(name, ahead)
     assert seen["forced"] == seen["off"]
     assert ahead["values"] > 150 or (sides["off"].cluster.version < 18 and table == "wide")
 
@@ -605,7 +572,6 @@ def test_values_above_a_sort_are_not_of_the_scan(sides: Sides) -> None:
             run(side.conn, "SET LOCAL enable_indexscan = on", *PLANS["index"])
             assert "Incremental Sort" in str(fetch(side.conn, f"EXPLAIN {query}"))
             *seen[side.name], ahead = side.run(query)
-    print(seen["off"][1], seen["forced"][1], ahead)
     assert seen["forced"] == seen["off"]
     assert ahead["values"] == 0 and ahead["blocks_unused"] == 0
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
@@ -125,6 +125,27 @@ class Side:
 
 
 Sides = dict[str, Side]
+
+
+class Compared(NamedTuple):
+    """Of a query on both sides: its rows, which accesses each side counted, and what was read ahead."""
+
+    rows: list[tuple[Any, ...]]
+    stock: dict[str, int]
+    ours: dict[str, int]
+    ahead: dict[str, int]
+
+
+def compared(sides: Sides, query: str, table: str = "d", *settings: str) -> Compared:
+    """Execute a query on both sides, with settings that each is given by SET; the rows are equal."""
+    seen = {}
+    for side in sides.values():
+        run(side.conn, *settings)
+        seen[side.name] = side.run(query, table)
+        run(side.conn, *(f"RESET {setting.split()[1]}" for setting in settings))
+    (stock_rows, stock, _), (rows, ours, ahead) = seen["off"], seen["forced"]
+    assert rows == stock_rows
+    return Compared(rows, stock, ours, ahead)
 
 
 def off(*nodes: str) -> tuple[str, ...]:
