@@ -18,7 +18,7 @@ import pytest
 
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, noticed, run, scalar
-from relations import BLOCK, Connection, await_true, blocks, seed
+from relations import BLOCK, Connection, await_true, blocks, make_like, seed
 
 SETTINGS: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",
@@ -80,9 +80,9 @@ def twin(cluster: Cluster) -> Cluster:
     other = Cluster(pg_config=cluster.bindir / "pg_config", settings=cluster.settings, name="twin")
     try:
         shutil.copytree(cluster.data, other.data, symlinks=True, copy_function=_copy_with_owner)
-        _own_like(cluster.data, other.data)
+        make_like(other.data, cluster.data)
         for directory in (path for path in cluster.data.rglob("*") if path.is_dir()):
-            _own_like(directory, other.data / directory.relative_to(cluster.data))
+            make_like(other.data / directory.relative_to(cluster.data), directory)
         return other.start()
     except BaseException:
         other.destroy()
@@ -91,14 +91,8 @@ def twin(cluster: Cluster) -> Cluster:
 
 def _copy_with_owner(source: str, target: str) -> str:
     shutil.copy2(source, target)
-    _own_like(Path(source), Path(target))
+    make_like(Path(target), Path(source))
     return target
-
-
-def _own_like(model: Path, path: Path) -> None:
-    status = model.stat()
-    shutil.chown(path, status.st_uid, status.st_gid)
-    path.chmod(status.st_mode & 0o7777)
 
 
 def read_fork(conn: Connection, relation: str, fork: str = "main") -> bytes:

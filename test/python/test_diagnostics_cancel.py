@@ -7,6 +7,7 @@ sweep over one goes on for seconds with real reads.
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -145,10 +146,9 @@ def test_file_shortened_meanwhile(place: Place) -> None:
     messages = []
     # One of contrib's assertions is against pages without a special area, such as a hole's.
     for schema in ("lookahead",) if has_assertions(place.observer) else ("lookahead", "contrib"):
-        with in_background(place, schema, "pgstatindex", relation) as outcomes, last.open("r+b") as file:
-            file.truncate(0)
-        with last.open("r+b") as file:
-            file.truncate(SEGMENT * BLOCK)
+        with in_background(place, schema, "pgstatindex", relation) as outcomes:
+            os.truncate(last, 0)
+        os.truncate(last, SEGMENT * BLOCK)
         (outcome,) = outcomes
         assert outcome.error is not None, f"{schema}: a short answer: {outcome}"
         assert outcome.sqlstate == psycopg.errors.DataCorrupted.sqlstate

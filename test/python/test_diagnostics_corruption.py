@@ -155,10 +155,10 @@ class Lab:
     def damaged(self, target: Target, damaged: bytes) -> Iterator[None]:
         """The file of a target with other contents, and none of its pages in memory: before and after."""
         path = self.paths[target.relation, target.fork]
-        rewrite(path, damaged)
+        path.write_bytes(damaged)
         yield
         evict(self.ours, target.relation)
-        rewrite(path, self.intact[target.relation, target.fork])
+        path.write_bytes(self.intact[target.relation, target.fork])
 
     def ask_contrib(self, function: str, relation: str) -> Outcome | None:
         """contrib's outcome; None if it crashed the server, which is up again then."""
@@ -180,7 +180,7 @@ class Lab:
         evict(self.ours, target.relation)
         with self.damaged(target, damage.data):
             outcome = ask(self.ours, schema, function, target.relation)
-        rewrite(self.paths[target.relation, target.fork], damage.data)
+        self.paths[target.relation, target.fork].write_bytes(damage.data)
         return outcome
 
     def reconnected(self) -> bool:
@@ -189,13 +189,6 @@ class Lab:
         except psycopg.OperationalError:
             return False
         return True
-
-
-def rewrite(path: Path, data: bytes) -> None:
-    """Replace the contents of a file that the server has open."""
-    with path.open("r+b") as file:
-        file.write(data)
-        file.truncate(len(data))
 
 
 def names_relation(outcome: Outcome, target: Target, path: Path) -> bool:

@@ -32,6 +32,7 @@ from relations import (
     lengthen,
     ours_and_contrib,
     seed,
+    write_at,
 )
 
 HEAP_FUNCTIONS = ("pgstattuple", "pgstattuple_approx", "pg_relpages")
@@ -306,11 +307,8 @@ def test_new_pages(server: Cluster, db: Connection, rng: random.Random) -> None:
     check(db, "e", rng)
     evict(db, "h")
     path = data_file(server, db, "h")
-    with path.open("r+b") as file:
-        file.seek(3 * BLOCK)
-        file.write(bytes(BLOCK))
-        file.seek(0, 2)
-        file.write(bytes(BLOCK * 5))
+    write_at(path, 3 * BLOCK, bytes(BLOCK))
+    write_at(path, path.stat().st_size, bytes(BLOCK * 5))
     check(db, "h", rng)
 
 

@@ -27,6 +27,7 @@ from relations import (
     install,
     lengthen,
     meanwhile,
+    write_at,
 )
 
 ROWS = 60_000
@@ -520,10 +521,7 @@ def test_bloat_skips(server: Cluster, conn: Connection) -> None:
     with pytest.raises(psycopg.errors.UniqueViolation):
         run(conn, "CREATE UNIQUE INDEX CONCURRENTLY s_invalid ON s (k)")
     evict(conn, "s_damaged")
-    path = data_file(server, conn, "s_damaged")
-    with path.open("r+b") as file:
-        file.seek(24)
-        file.write(b"\0" * 8)  # its magic number
+    write_at(data_file(server, conn, "s_damaged"), 24, bytes(8))  # its magic number
     with server.connect(autocommit=False) as other, server.connect() as builder:
         run(other, "LOCK TABLE e IN ROW EXCLUSIVE MODE", "DROP INDEX s_locked")
         found = bloat(conn)

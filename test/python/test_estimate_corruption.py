@@ -269,18 +269,12 @@ def test_any_damage(own_cluster: MakeCluster, rng: random.Random) -> None:
                 ["d_btree", "d_dup", *RELATIONS] if not assertions else list(RELATIONS)[:-1]
             )
             harm = damage(intact[relation], pages, HEAP if relation == "d" else ANYWHERE, rng)
-            with paths[relation].open("r+b") as file:
-                file.write(harm.data)
-                file.truncate(len(harm.data))
+            paths[relation].write_bytes(harm.data)
             with noticed(conn) as notices:
                 try:
-                    found = estimate(
-                        conn,
-                        relation,
-                        function=RELATIONS[relation],
-                        sample_pages=rng.choice([5, 20, WHOLE]),
-                        seed=number,
-                    )
+                    pages_read = rng.choice([5, 20, WHOLE])
+                    function = RELATIONS[relation]
+                    found = estimate(conn, relation, function=function, sample_pages=pages_read, seed=number)
                     told = warnings(notices)
                     seen["answers"] += 1
                     corrupt = found["corrupt_pages"].value + (
@@ -300,9 +294,7 @@ def test_any_damage(own_cluster: MakeCluster, rng: random.Random) -> None:
                         relation in text or path in text or re.search("transaction|multixact", text, re.I)
                     ), text
             evict(conn, relation)
-            with paths[relation].open("r+b") as file:
-                file.write(intact[relation])
-                file.truncate(len(intact[relation]))
+            paths[relation].write_bytes(intact[relation])
         assert server.pid == pid
         await_no_pins(conn)
     print(dict(seen))

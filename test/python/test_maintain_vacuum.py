@@ -352,14 +352,11 @@ def test_hash_corrupt_bucket(server: Cluster) -> None:
         run(conn, "DELETE FROM t WHERE id % 2 = 0", "CHECKPOINT")
         evict(conn, "t_hash")
         whole = path.read_bytes()
-        with path.open("r+b") as file:
-            file.truncate(3 * BLOCK)
+        os.truncate(path, 3 * BLOCK)
         with pytest.raises(psycopg.errors.DataCorrupted, match=r"could not read|unexpected data"):
             run(conn, VACUUM)
         path.write_bytes(whole)
-        with path.open("r+b") as file:
-            file.seek(3 * BLOCK)
-            file.write(bytes(BLOCK))
+        write_at(path, 3 * BLOCK, bytes(BLOCK))
         with pytest.raises(psycopg.errors.IndexCorrupted, match=r"\"t_hash\" contains unexpected zero page"):
             run(conn, VACUUM)
         evict(conn, "t_hash")
