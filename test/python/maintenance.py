@@ -18,7 +18,7 @@ import pytest
 
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, noticed, run, scalar
-from relations import BLOCK, Connection, await_true, blocks, make_like, seed
+from relations import BLOCK, Connection, blocks, make_like, seed
 
 SETTINGS: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",
@@ -249,15 +249,6 @@ def figures(conn: Connection, statement: str = VACUUM) -> list[str]:
         if (line.startswith(("index ", "tuples:", "pages:")) or "index scans:" in line)
         and "pg_lookahead" not in line
     ]
-
-
-# Doing things at the same time
-
-
-def await_wait(conn: Connection, pid: int, event: str) -> None:
-    """Wait until a backend waits for an event of pg_stat_activity's."""
-    query = "SELECT wait_event FROM pg_stat_activity WHERE pid = %s"
-    await_true(lambda: scalar(conn, query, [pid]) == event, f"backend {pid} waits for {event}")
 
 
 def some_rows(conn: Connection, rng: random.Random, fraction: float) -> None:

@@ -207,6 +207,12 @@ def await_true(condition: Callable[[], object], what: str, seconds: float = 300.
         time.sleep(0.002)
 
 
+def await_wait(conn: Connection, pid: int, event: str) -> None:
+    """Wait until a backend waits for an event of pg_stat_activity's."""
+    query = "SELECT wait_event FROM pg_stat_activity WHERE pid = %s"
+    await_true(lambda: scalar(conn, query, [pid]) == event, f"backend {pid} waits for {event}")
+
+
 @contextmanager
 def meanwhile(
     action: Callable[[], Any], expected: type[Exception] | tuple[()] = ()

@@ -24,6 +24,7 @@ from relations import (
     assert_equal,
     await_no_pins,
     await_true,
+    await_wait,
     clean_log,
     evict,
     install,
@@ -178,11 +179,6 @@ def start(conn: Connection) -> tuple[threading.Thread, list[Outcome]]:
     return thread, outcomes
 
 
-def await_throttled(conn: Connection, pid: int) -> None:
-    query = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event = %s"
-    await_true(lambda: scalar(conn, query, [pid, WAITS]) == 1, "the diagnostic waiting")
-
-
 CANCELS = 4
 
 
@@ -200,7 +196,7 @@ def test_cancel(server: Cluster) -> None:
         for session in (conn, metronome):
             run(session, "LOAD 'pg_lookahead'", "SET pg_lookahead.max_read_rate = 1")
         beating, _ = start(metronome)
-        await_throttled(observer, metronome.info.backend_pid)
+        await_wait(observer, metronome.info.backend_pid, WAITS)
 
         def beats() -> int:
             done = "SELECT blocks_done FROM lookahead.progress WHERE pid = %s"
@@ -210,7 +206,7 @@ def test_cancel(server: Cluster) -> None:
             before = beats()
             for _ in range(CANCELS):
                 thread, outcomes = start(conn)
-                await_throttled(observer, conn.info.backend_pid)
+                await_wait(observer, conn.info.backend_pid, WAITS)
                 await_no_pins(observer)
                 run(observer, f"SELECT pg_cancel_backend({conn.info.backend_pid})")
                 thread.join(60)
@@ -232,7 +228,7 @@ def test_reload(server: Cluster) -> None:
             run(observer, "ALTER SYSTEM SET pg_lookahead.max_read_rate = 1", "SELECT pg_reload_conf()")
             await_true(lambda: scalar(conn, "SHOW pg_lookahead.max_read_rate") == "1kB", "the limit known")
             thread, outcomes = start(conn)
-            await_throttled(observer, conn.info.backend_pid)
+            await_wait(observer, conn.info.backend_pid, WAITS)
             done = "SELECT blocks_done FROM lookahead.progress WHERE pid = %s"
             assert scalar(observer, done, [conn.info.backend_pid]) < 20
             run(observer, "ALTER SYSTEM SET pg_lookahead.max_read_rate = 0", "SELECT pg_reload_conf()")
@@ -256,9 +252,7 @@ def test_lifted_in_the_middle_of_a_batch(server: Cluster) -> None:
             conn.pgconn.send_query(call.encode())
             while conn.pgconn.flush():
                 pass
-            query = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event = 'ClientWrite'"
-            pid = conn.info.backend_pid
-            await_true(lambda: scalar(observer, query, [pid]) == 1, "the function standing still")
+            await_wait(observer, conn.info.backend_pid, "ClientWrite")
             run(observer, "ALTER SYSTEM SET pg_lookahead.max_read_rate = 0", "SELECT pg_reload_conf()")
             result = conn.pgconn.get_result()
             assert result is not None
