@@ -11,8 +11,6 @@ import re
 import shlex
 import signal
 import subprocess
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +31,8 @@ from pg_lookahead.fleet.queries import VIEWS
 from pg_lookahead.fleet.records import Report, Server
 from pg_lookahead.measure import fio
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch_row
+from queries import scalar
+from relations import await_true, meanwhile
 from screen import shown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,8 +70,7 @@ def servers() -> Iterator[Fleet]:
 def wait_for_estimate(cluster: Cluster) -> None:
     """Until somebody estimates indexes there."""
     with cluster.connect() as conn:
-        while fetch_row(conn, ESTIMATES) == (0,):
-            time.sleep(0.01)
+        await_true(lambda: scalar(conn, ESTIMATES) > 0, "an estimate")
 
 
 def kill_in_the_middle(cluster: Cluster) -> None:
@@ -96,23 +94,16 @@ def run(servers: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Run:
     os.truncate(file, 64 << 20)
     if PICTURES:
         file.write_bytes(os.urandom(64 << 20))
-    killer = threading.Thread(target=kill_in_the_middle, args=(servers.clusters["killed"],))
-    killer.start()
-    with pytest.MonkeyPatch.context() as patch:
+    killing = meanwhile(lambda: kill_in_the_middle(servers.clusters["killed"]))
+    with killing, pytest.MonkeyPatch.context() as patch:
         if not PICTURES:
             patch.setattr(fio, "run", fio_run)
             patch.setattr(fio, "need", lambda: None)
         services = servers.service_file(directory / "services.conf", *(set(servers.dsns) - {*LIMITED}))
         outputs = [f"--{kind}={directory}/report.{kind}" for kind in ("html", "json", "prometheus")]
-        options = (
-            "--all-databases",
-            "--measure-storage",
-            file,
-            "--measure-seconds",
-            "1" if PICTURES else "0.1",
-        )
+        seconds = "1" if PICTURES else "0.1"
+        options = ("--all-databases", "--measure-storage", file, "--measure-seconds", seconds)
         done = tool("report", "--service-file", services, *options, *QUICK, *outputs)
-    killer.join()
     report = records.read(directory / "report.json", "")
     return Run(done.returncode, done.stderr, done.stdout, report, directory)
 
@@ -195,13 +186,11 @@ def test_a_server_that_falls_silent(servers: Fleet, tmp_path: Path, monkeypatch:
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
 
-    stopper = threading.Thread(target=stop)
-    stopper.start()
     dsn = dsn_of(cluster, dbname="slow1")
     try:
-        status, found = report_of(tmp_path, "--dsn", dsn, "--bloat-timeout", "600")
+        with meanwhile(stop):
+            status, found = report_of(tmp_path, "--dsn", dsn, "--bloat-timeout", "600")
     finally:
-        stopper.join()
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
     assert stopped and status == 3
@@ -477,8 +466,7 @@ def test_ctrl_c_leaves_the_results_so_far(servers: Fleet, tmp_path: Path) -> Non
     done, cut = (one.databases[0] for one in found.servers)
     assert done.indexes and not done.error and cut.bloat == collect.NOT_ASKED and cut.relations
     with servers.clusters["slow"].connect() as conn:
-        while fetch_row(conn, ESTIMATES) != (0,):
-            time.sleep(0.01)
+        await_true(lambda: scalar(conn, ESTIMATES) == 0, "the end of the estimate")
 
 
 @pytest.mark.parametrize(
