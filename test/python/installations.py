@@ -17,7 +17,7 @@ from compiled import includers
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
-from queries import fetch, scalar
+from queries import fetch, run, scalar
 from scans import EVERY_METHOD, EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
@@ -150,8 +150,7 @@ def started(copy: Copy, **settings: object) -> Cluster:
 def session(cluster: Cluster, **kw: Any) -> Connection:
     """A session that loads the library, and whose index scans look ahead."""
     conn = cluster.connect(prepare_threshold=None, **kw)
-    conn.execute("LOAD 'pg_lookahead'")
-    conn.execute(f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on".encode())
+    run(conn, "LOAD 'pg_lookahead'", f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on")
     return conn
 
 

@@ -28,8 +28,7 @@ def profiling(make: MakeCluster, settings: Mapping[str, object] | None = None) -
             "CREATE TABLE scanned AS SELECT i, rpad(i::text, 500, '.') AS pad, i * 7919 % %s AS r"
             " FROM generate_series(1, %s) i".replace("%s", str(ROWS))
         )
-        conn.execute("CREATE INDEX ON scanned (i)")
-        conn.execute("CREATE INDEX ON scanned (r)")
+        run(conn, "CREATE INDEX ON scanned (i)", "CREATE INDEX ON scanned (r)")
         conn.execute("VACUUM (FREEZE, ANALYZE) scanned")
     return server
 

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row
+from queries import fetch, fetch_row, run
 
 pytestmark = pytest.mark.within_scans
 
@@ -82,8 +82,7 @@ def test_who_may_only_read_has_no_code_of_the_owner_run(server: Cluster, conn: C
             " 'BEGIN GRANT INSERT ON o.t TO reader; RETURN ''SELECT 1''; END';"
             " CREATE TEMP VIEW rules AS SELECT pg_temp.seize() AS statement; GRANT SELECT ON rules TO PUBLIC"
         )
-        conn.execute("INSERT INTO o.cause VALUES ('SELECT statement FROM rules')")
-        conn.execute("TRUNCATE o.log")
+        run(conn, "INSERT INTO o.cause VALUES ('SELECT statement FROM rules')", "TRUNCATE o.log")
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="arrays, rows or ranges"):
             caller.execute(BOUNDED.encode())
         assert fetch(caller, ALL.format("'o.t_k'")) == [(1000,)]
@@ -110,8 +109,7 @@ def test_code_of_the_owner_has_no_rights_of_the_caller(conn: Connection, stateme
         conn.execute(BOUNDED.encode())
     # After the error the session is the caller again.
     assert fetch(conn, "SELECT current_user, session_user") == [("postgres", "postgres")]
-    conn.execute("CREATE TEMP TABLE x ()")
-    conn.execute("DROP TABLE x")
+    run(conn, "CREATE TEMP TABLE x ()", "DROP TABLE x")
 
 
 def test_settings_that_such_code_makes_end_with_the_call(conn: Connection) -> None:

@@ -423,8 +423,7 @@ def test_corruption(make_cluster: MakeCluster, rng: random.Random) -> None:
         conn.add_notice_handler(lambda diag: warned.append(str(diag.message_primary)))
         install(conn)
         make_churned(conn)
-        run(conn, "SET enable_seqscan = off")
-        run(conn, "DELETE FROM t WHERE a % 3 = 0", "VACUUM t", "CHECKPOINT")
+        run(conn, "SET enable_seqscan = off", "DELETE FROM t WHERE a % 3 = 0", "VACUUM t", "CHECKPOINT")
         assertions = scalar(conn, "SHOW debug_assertions") == "on"
         path = data_file(server, conn, "t_bloom")
         heap = list(blocks(data_file(server, conn, "t").read_bytes()))

@@ -24,7 +24,7 @@ from pg_lookahead.server import cache, home, reap
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import server_user
 from pg_lookahead.server.installation import ClusterError, Installation
-from queries import scalar
+from queries import run, scalar
 from relations import await_true
 
 SECONDS = 120.0
@@ -132,8 +132,7 @@ def test_evict_takes_all_forks_out(
 ) -> None:
     monkeypatch.setattr(cache, "whole_system", True)
     conn.execute("CREATE EXTENSION pg_buffercache")
-    conn.execute("CREATE TABLE cached AS SELECT generate_series(1, 100000) AS a")
-    conn.execute("VACUUM cached")
+    run(conn, "CREATE TABLE cached AS SELECT generate_series(1, 100000) AS a", "VACUUM cached")
     conn.execute("SELECT count(*) FROM cached")
     before = scalar(conn, BUFFERS, ["cached"])
     assert before > scalar(conn, "SELECT pg_relation_size('cached') / 8192") > 400

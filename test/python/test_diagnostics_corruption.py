@@ -133,8 +133,7 @@ class Lab:
         self.connect()
         self.assertions = has_assertions(self.ours)
         install(self.ours)
-        run(self.ours, *RELATIONS)
-        run(self.ours, "CHECKPOINT")
+        run(self.ours, *RELATIONS, "CHECKPOINT")
         # The server asserts on rows that make no sense, whoever asks whether they are visible.
         self.targets = [t for t in TARGETS if t.mutators is not HEAP or not self.assertions]
         self.paths = {(t.relation, t.fork): data_file(server, self.ours, t.relation, t.fork) for t in TARGETS}

@@ -156,8 +156,7 @@ def test_hash(db: Connection, rng: random.Random, round: int) -> None:
         assert found["overflow_pages"] > 0
     run(db, f"DELETE FROM h WHERE id > {rng.randint(0, rows)} OR v = 1")
     # Index scans mark the entries of deleted rows.
-    run(db, "SET enable_seqscan = off", "SET enable_bitmapscan = off")
-    run(db, "SELECT count(*) FROM h WHERE v = 1")
+    run(db, "SET enable_seqscan = off", "SET enable_bitmapscan = off", "SELECT count(*) FROM h WHERE v = 1")
     assert check()["dead_items"] > 0
     run(db, "VACUUM h")
     found = check()

@@ -136,8 +136,7 @@ def server(request: pytest.FixtureRequest, own_cluster: MakeCluster) -> Iterator
 def test_dropped_and_created_again(server: Cluster) -> None:
     """In the same session and beside others, which have the library, a plan of a view, and a cursor open."""
     with session(server) as conn, session(server) as other:
-        other.execute(f"PREPARE shown AS {SCANS}".encode())
-        other.execute("BEGIN")
+        run(other, f"PREPARE shown AS {SCANS}", "BEGIN")
         other.execute("DECLARE c CURSOR FOR SELECT k FROM t WHERE k BETWEEN 1000 AND 3000 ORDER BY k")
         assert len(fetch(other, "FETCH 100 FROM c")) == 100
         for _ in range(2):
@@ -163,8 +162,7 @@ def test_dropped_and_created_again(server: Cluster) -> None:
 def test_dropped_while_a_view_is_in_use(server: Cluster) -> None:
     """DROP waits for a transaction that uses a view, as for any other; then nothing is left."""
     with session(server) as user, session(server) as conn:
-        user.execute("BEGIN")
-        user.execute(SCANS.encode())
+        run(user, "BEGIN", SCANS)
         conn.execute("SET lock_timeout = '100ms'")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             conn.execute("DROP EXTENSION pg_lookahead")
@@ -209,8 +207,7 @@ def test_no_function_or_operator_of_others_is_used(own_cluster: MakeCluster) -> 
     server = own_cluster()
     with server.connect() as conn:
         run(conn, "CREATE ROLE mallory", "CREATE SCHEMA lookahead")
-        run(conn, "GRANT USAGE, CREATE ON SCHEMA lookahead TO mallory", "SET ROLE mallory")
-        conn.execute(TRAPS.encode())
+        run(conn, "GRANT USAGE, CREATE ON SCHEMA lookahead TO mallory", "SET ROLE mallory", TRAPS)
         run(conn, "RESET ROLE", "CREATE EXTENSION pg_lookahead", "CREATE TABLE t (k int PRIMARY KEY)")
         assert fetch(conn, "SELECT index::text FROM lookahead.index_bloat(0) WHERE index::text = 't_pkey'")
         assert fetch(conn, "SELECT count(*) FROM lookahead.progress") == [(0,)]
@@ -254,8 +251,7 @@ def test_library_missing(copy: Copy) -> None:
         works(old)
         copy.library.unlink()
         works(old)
-        old.execute("DELETE FROM t WHERE k % 10 = 9")
-        old.execute("VACUUM (PARALLEL 0) t")
+        run(old, "DELETE FROM t WHERE k % 10 = 9", "VACUUM (PARALLEL 0) t")
 
         with cluster.connect() as new:
             with pytest.raises(psycopg.errors.UndefinedFile, match="could not access file"):
@@ -303,8 +299,7 @@ def test_library_missing_that_the_server_names(copy: Copy) -> None:
     with cluster.connect(prepare_threshold=None) as conn:
         conn.execute(f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on".encode())
         looks_ahead(conn)
-        conn.execute("VACUUM (PARALLEL 2) t")
-        conn.execute("SET debug_parallel_query = on")
+        run(conn, "VACUUM (PARALLEL 2) t", "SET debug_parallel_query = on")
         looks_ahead(conn)
         # PostgreSQL looks for the file of a function that it calls first.
         with pytest.raises(psycopg.errors.UndefinedFile, match="could not access file"):

@@ -13,7 +13,7 @@ from conftest import MakeCluster
 from installations import NEXT, Copy, build_next, copy_installation, looks_ahead, scans, session, started
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
-from queries import fetch
+from queries import fetch, run
 from scans import EVERY_METHOD
 
 Connection = psycopg.Connection[Any]
@@ -124,8 +124,7 @@ def test_replaced_while_sessions_run(copy: Copy, next_library: Path) -> None:
     with session(cluster) as old:
         looks_ahead(old)
         assert scans(old) == 1
-        old.execute("BEGIN")
-        old.execute("DECLARE c CURSOR FOR SELECT k FROM t WHERE k BETWEEN 1000 AND 3000 ORDER BY k")
+        run(old, "BEGIN", "DECLARE c CURSOR FOR SELECT k FROM t WHERE k BETWEEN 1000 AND 3000 ORDER BY k")
         assert len(fetch(old, "FETCH 100 FROM c")) == 100
 
         copy.replace_library(next_library)

@@ -17,7 +17,7 @@ from pg_lookahead.server import latency
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import ClusterError
 from pg_lookahead.server.latency import Mount
-from queries import fetch
+from queries import fetch, run
 
 NO_FUSE = latency.why_not()
 needs_fuse = pytest.mark.skipif(NO_FUSE is not None, reason=str(NO_FUSE))
@@ -130,12 +130,8 @@ def test_a_server_crashes_and_recovers_on_it(mount: Mount, io: str) -> None:
         with cluster.connect() as conn:
             conn.execute("CREATE EXTENSION amcheck")
             conn.execute("CREATE TABLE t AS SELECT i, repeat('x', 100) FROM generate_series(1, 20000) i")
-            conn.execute("CREATE INDEX t_i ON t (i)")
-            conn.execute("CHECKPOINT")
-            conn.execute("DELETE FROM t WHERE i > 10000")
-            conn.execute("VACUUM t")
-            conn.execute("CREATE TABLE gone AS SELECT 1")
-            conn.execute("DROP TABLE gone")
+            run(conn, "CREATE INDEX t_i ON t (i)", "CHECKPOINT", "DELETE FROM t WHERE i > 10000", "VACUUM t")
+            run(conn, "CREATE TABLE gone AS SELECT 1", "DROP TABLE gone")
         crash(cluster)
         cluster.start()
         mount.set(1)

@@ -205,8 +205,7 @@ def test_on_and_off_in_the_middle_of_a_query(server: Cluster) -> None:
 
 def test_reset_and_who_may_do_what(server: Cluster) -> None:
     with server.connect() as conn:
-        conn.execute("DROP ROLE IF EXISTS plain")
-        conn.execute("CREATE ROLE plain")
+        run(conn, "DROP ROLE IF EXISTS plain", "CREATE ROLE plain")
         conn.execute(PLAIN)
         conn.execute(TRACK)
         conn.execute(SCAN)

@@ -106,8 +106,7 @@ def test_queries_and_ends_of_transactions(conn: Connection) -> None:
         looked_ahead(conn)
         conn.execute("SAVEPOINT s")
         looked_ahead(conn)
-        conn.execute("ROLLBACK TO s")
-        conn.execute(end.encode())
+        run(conn, "ROLLBACK TO s", end)
     conn.execute("BEGIN")
     looked_ahead(conn)
     with pytest.raises(psycopg.errors.DivisionByZero):
@@ -136,11 +135,8 @@ def test_cursors_and_functions(conn: Connection) -> None:
 @pytest.mark.within_scans
 def test_utility_commands(conn: Connection) -> None:
     looked_ahead(conn)
-    conn.execute("DELETE FROM t WHERE k % 7 = 3 AND k > 5000")
-    conn.execute("VACUUM t")
-    conn.execute("VACUUM (PARALLEL 2) t")
-    conn.execute("SET enable_indexscan = off; SET enable_bitmapscan = on")
-    conn.execute("SELECT count(*) FROM t WHERE k = 17")
+    run(conn, "DELETE FROM t WHERE k % 7 = 3 AND k > 5000", "VACUUM t", "VACUUM (PARALLEL 2) t")
+    run(conn, "SET enable_indexscan = off; SET enable_bitmapscan = on", "SELECT count(*) FROM t WHERE k = 17")
     conn.execute("RESET enable_indexscan; SET enable_bitmapscan = off")
     for command in ("REINDEX INDEX t_k", "CREATE TABLE u AS TABLE t", "DROP TABLE u", "ANALYZE t"):
         conn.execute(command.encode())

@@ -190,8 +190,7 @@ def test_an_extension_that_is_swapped_between_the_look_at_it_and_its_use(server:
                 with pytest.raises(psycopg.errors.LockNotAvailable):
                     run(other, "DROP EXTENSION pg_lookahead")
         run(conn, "DROP EXTENSION pg_lookahead", "DROP SCHEMA lookahead")
-        run(tenant, "CREATE SCHEMA trap", tenants._SPRING)
-        run(tenant, *tenants.LOOKALIKES.strip().split(";\n"))
+        run(tenant, "CREATE SCHEMA trap", tenants._SPRING, *tenants.LOOKALIKES.strip().split(";\n"))
         for view in ("there", "not there"):
             with pytest.raises(ClusterError, match="changed meanwhile"):
                 catalogs.ask(conn, query, of=found)

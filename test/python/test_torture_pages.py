@@ -117,8 +117,7 @@ def test_a_page_that_vacuum_emptied_after_a_checkpoint_is_the_same_on_a_standby(
         for low, high in ((0, 3000), (0, 2000), (2001, 3000)):
             fill(conn)
             conn.execute("DELETE FROM t WHERE a BETWEEN %s AND %s", [low, high])
-            conn.execute("CHECKPOINT")
-            conn.execute("VACUUM (INDEX_CLEANUP ON) t")
+            run(conn, "CHECKPOINT", "VACUUM (INDEX_CLEANUP ON) t")
             assert compare(Server(primary), Server(standby)) > 20
         leaves = (
             "SELECT live_items FROM bt_multi_page_stats('t_btree', 1, -1) WHERE type = 'l' AND btpo_next = 0"

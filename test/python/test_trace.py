@@ -24,7 +24,7 @@ from pg_lookahead.lab.trace import TraceError, generate, sources
 from pg_lookahead.lab.trace import format as trace_format
 from pg_lookahead.lab.trace.format import SCHEMA, Trace, writing
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row
+from queries import fetch, fetch_row, run
 
 SCALE = int(os.environ.get("PG_LOOKAHEAD_TEST_SCALE", "1"))
 
@@ -396,11 +396,9 @@ print(int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
 @pytest.fixture
 def table(cluster: Cluster, conn: psycopg.Connection[Any]) -> str:
     """Rows in random order of their index; the connection string of the database."""
-    conn.execute("CREATE EXTENSION pg_lookahead")
-    conn.execute("CREATE TABLE t (id int, pad text)")
+    run(conn, "CREATE EXTENSION pg_lookahead", "CREATE TABLE t (id int, pad text)")
     conn.execute("INSERT INTO t SELECT g, repeat('x', 200) FROM generate_series(1, 5000) g ORDER BY random()")
-    conn.execute("CREATE INDEX t_id ON t (id)")
-    conn.execute("VACUUM ANALYZE t")
+    run(conn, "CREATE INDEX t_id ON t (id)", "VACUUM ANALYZE t")
     return conn.info.dsn
 
 

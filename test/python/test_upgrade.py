@@ -81,21 +81,16 @@ def answers(conn: Connection) -> dict[str, Any]:
 def works(cluster: Cluster) -> None:
     """Look-ahead, statistics, VACUUM, and the indexes after it."""
     with cluster.connect(prepare_threshold=None) as conn:
-        conn.execute("LOAD 'pg_lookahead'")
-        conn.execute(f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on".encode())
+        run(conn, "LOAD 'pg_lookahead'", f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on")
         conn.execute("ALTER EXTENSION pg_buffercache UPDATE")
         conn.execute(EVICT_ALL)
         before = fetch_row(conn, "SELECT scans FROM lookahead.index_scan_stats")
         conn.execute("SELECT sum(length(pad)) FROM t WHERE k BETWEEN 100 AND 4000")
         after = fetch_row(conn, "SELECT scans FROM lookahead.index_scan_stats")
         assert after[0] == before[0] + 1
-        conn.execute("CREATE TABLE w AS TABLE t")
-        conn.execute("DELETE FROM t WHERE k % 10 = 8")
-        conn.execute("VACUUM t")
-        conn.execute("INSERT INTO t SELECT * FROM w WHERE k % 10 = 8")
-        conn.execute("DROP TABLE w")
-        conn.execute("SELECT bt_index_check('t_k', true)")
-        conn.execute("VACUUM ANALYZE t")
+        run(conn, "CREATE TABLE w AS TABLE t", "DELETE FROM t WHERE k % 10 = 8", "VACUUM t")
+        run(conn, "INSERT INTO t SELECT * FROM w WHERE k % 10 = 8", "DROP TABLE w")
+        run(conn, "SELECT bt_index_check('t_k', true)", "VACUUM ANALYZE t")
         conn.execute("ALTER EXTENSION pg_lookahead UPDATE")
 
 
@@ -192,8 +187,7 @@ def test_upgrade(oldest: Cluster, pg_configs: list[str], settings: dict[str, obj
         old.destroy()
         old = new
     with old.connect() as conn:
-        conn.execute("DROP VIEW bloat")
-        conn.execute("DROP EXTENSION pg_lookahead")
+        run(conn, "DROP VIEW bloat", "DROP EXTENSION pg_lookahead")
         left = "SELECT count(*) FROM pg_proc WHERE probin LIKE '%pg_lookahead'"
         assert fetch(conn, left) == [(0,)]
         conn.execute("SET enable_seqscan = off")

@@ -23,7 +23,7 @@ from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation, io_workers
-from queries import fetch, fetch_row, query_plan, scalar
+from queries import fetch, fetch_row, query_plan, run, scalar
 from relations import BLOCK, await_true, data_file, evict, write_at
 from scans import INDEX_SCANS
 from windows import METHODS, ROWS, serve
@@ -126,11 +126,8 @@ def make_damaged(cluster: Cluster, conn: Connection, damage: str) -> int:
     """Make the table bad, with a damaged block that is cached nowhere; the number of the first row on it, by k.
 
     A scan that has seen the damage marks index entries as dead, so each needs a table of its own."""
-    conn.execute("DROP TABLE IF EXISTS bad")
-    conn.execute("CREATE TABLE bad AS SELECT * FROM t ORDER BY id LIMIT 3000")
-    conn.execute("CREATE INDEX ON bad (k)")
-    conn.execute("VACUUM bad")
-    conn.execute("CHECKPOINT")
+    run(conn, "DROP TABLE IF EXISTS bad", "CREATE TABLE bad AS SELECT * FROM t ORDER BY id LIMIT 3000")
+    run(conn, "CREATE INDEX ON bad (k)", "VACUUM bad", "CHECKPOINT")
     places = "SELECT (ctid::text::point)[0]::int FROM bad WHERE k > 5 ORDER BY k"
     blocks = [row[0] for row in fetch(conn, places)]
     # the block that is wanted for the first time as late as any
@@ -184,11 +181,8 @@ def by_subtransaction(conn: Connection, rng: random.Random) -> None:
 def by_portal(conn: Connection, rng: random.Random) -> None:
     """Portals closed, dropped at the end of a transaction, and rolled back to where they were not."""
     with conn.transaction():
-        conn.execute(f"DECLARE c CURSOR FOR {BY_K}".encode())
-        conn.execute(f"FETCH {rng.randrange(1, 200)} FROM c".encode())
-        conn.execute("SAVEPOINT s")
-        conn.execute(f"DECLARE d CURSOR FOR {BY_K}".encode())
-        conn.execute(f"FETCH {rng.randrange(1, 200)} FROM d".encode())
+        run(conn, f"DECLARE c CURSOR FOR {BY_K}", f"FETCH {rng.randrange(1, 200)} FROM c", "SAVEPOINT s")
+        run(conn, f"DECLARE d CURSOR FOR {BY_K}", f"FETCH {rng.randrange(1, 200)} FROM d")
         conn.execute(f"FETCH {rng.randrange(1, 200)} FROM c".encode())
         with suppress(psycopg.errors.RaiseException):
             conn.execute(f"SELECT fails_at(k, 200) FROM ({BY_K}) AS q".encode())
@@ -293,8 +287,7 @@ def test_idle_cursor_keeps_no_buffer(served: Cluster, order: str) -> None:
             held = []
             for one in (stock, conn):
                 with one.transaction():
-                    one.execute(f"DECLARE c CURSOR FOR {BY_K}".encode())
-                    one.execute(f"FETCH {rows} FROM c".encode())
+                    run(one, f"DECLARE c CURSOR FOR {BY_K}", f"FETCH {rows} FROM c")
                     with served.connect() as other:
                         held.append((pins(other), in_flight(other, one.info.backend_pid)))
             assert held[0] == held[1]
@@ -400,10 +393,8 @@ def test_few_local_buffers(served: Cluster, rng: random.Random) -> None:
 
 def use_few_local_buffers(conn: Connection, rng: random.Random, expected: list[str]) -> None:
     query, left = (text.replace("FROM t", "FROM temporary") for text in (BY_K, abandoned(40)))
-    conn.execute("SET temp_buffers = 100")
-    conn.execute("CREATE TEMP TABLE temporary AS SELECT * FROM t ORDER BY id")
-    conn.execute("CREATE INDEX ON temporary (k)")
-    conn.execute("ANALYZE temporary")
+    run(conn, "SET temp_buffers = 100", "CREATE TEMP TABLE temporary AS SELECT * FROM t ORDER BY id")
+    run(conn, "CREATE INDEX ON temporary (k)", "ANALYZE temporary")
     for order in ORDERS:
         conn.execute(f"SET pg_lookahead.issue_order = {order}".encode())
         answers = []
