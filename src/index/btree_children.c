@@ -315,8 +315,7 @@ BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 	children->level = level;
 	children->searching = false;
 	children->ended = true;
-	if (scan->parallel_scan != NULL || !so->qual_ok ||
-		(from_start && BTreeScanSkips(scan)) ||
+	if (!so->qual_ok || (from_start && BTreeScanSkips(scan)) ||
 		!children_note_keys(children, scan, dir))
 		return false;
 	children->searches = children->narrays > 0 || from_start;

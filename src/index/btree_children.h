@@ -56,8 +56,8 @@ typedef struct BTreeChildren
  * pages of a scan that has not begun; else those that follow the page on
  * which it stands.  Return false if they cannot be known: there are none, or
  * the scan is ended by comparing rows, or skips to values that cannot be
- * compared, or shares its pages with other processes (parallel scan).  Memory
- * that the list needs later comes from the current context.
+ * compared.  Not for parallel scans.  Memory that the list needs later comes
+ * from the current context.
  */
 extern bool BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 							   ScanDirection dir, uint32 level,

@@ -47,8 +47,8 @@ BTreeNeedsDescents(IndexScanDesc scan)
 {
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 
-	return scan->parallel_scan == NULL && !IsolationIsSerializable() &&
-		BTScanPosIsValid(so->currPos) && !BTreeLeafKeysAreUsual(scan);
+	return !IsolationIsSerializable() && BTScanPosIsValid(so->currPos) &&
+		!BTreeLeafKeysAreUsual(scan);
 }
 
 bool

@@ -48,8 +48,8 @@ BTreeNextLeafOfScan(IndexScanDesc scan, ScanDirection dir)
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 	BlockNumber next;
 
-	if (scan->parallel_scan != NULL || !BTScanPosIsValid(so->currPos) ||
-		!BTreeLeafKeysAreUsual(scan))
+	Assert(scan->parallel_scan == NULL);
+	if (!BTScanPosIsValid(so->currPos) || !BTreeLeafKeysAreUsual(scan))
 		return InvalidBlockNumber;
 
 	if (ScanDirectionIsForward(dir))

@@ -34,9 +34,9 @@ extern bool BTreeScanSkips(IndexScanDesc scan);
 
 /*
  * The leaf page to which a scan will step from its current page, or
- * InvalidBlockNumber: if there is none, if the scan's keys can only be tested
- * by the access method, or if other processes may take the page (parallel
- * scan).
+ * InvalidBlockNumber: if there is none, or if the scan's keys can only be
+ * tested by the access method.  Not for parallel scans, whose pages other
+ * processes may take.
  */
 extern BlockNumber BTreeNextLeafOfScan(IndexScanDesc scan, ScanDirection dir);
 
@@ -75,8 +75,8 @@ typedef struct BTreeDescents BTreeDescents;
 /*
  * Does it take a second scan to look beyond the current page of a scan?  It
  * does for arrays, skip arrays and row comparisons.  False where a second scan
- * is no help either: in a parallel scan, whose pages other processes may take,
- * and in a serializable transaction, for which it would take predicate locks.
+ * is no help either: in a serializable transaction, for which it would take
+ * predicate locks.  Not for parallel scans.
  */
 extern bool BTreeNeedsDescents(IndexScanDesc scan);
 

@@ -87,8 +87,10 @@ class JoinSide(Side):
         after = self.stats()
         return {name: after[name] - before[name] for name in after}
 
-    def make_cold(self) -> None:
+    def make_cold(self, names: str = "") -> None:
+        """names: what those of the tables and indexes begin with"""
         relations = "pg_class WHERE oid >= 16384 AND relkind IN ('r', 'i') AND relpersistence <> 't'"
+        relations += f" AND starts_with(relname, '{names}')"
         self.evict(*(int(row[0]) for row in self.rows(f"SELECT oid FROM {relations}")))
 
 
