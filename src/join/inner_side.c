@@ -846,6 +846,17 @@ InnerSideRest(InnerSide *side)
 		LookupRest(side->made[i]->lookup);
 }
 
+Size
+InnerSideSize(const InnerSide *side)
+{
+	Size		size = 0;
+
+	/* a scan's keys and the rest take about two pages */
+	for (int i = 0; i < side->nmade; i++)
+		size += LookupSize(side->made[i]->lookup) + 2 * BLCKSZ;
+	return size;
+}
+
 int
 InnerSideLeftOver(const InnerSide *side)
 {

@@ -271,6 +271,9 @@ extern InnerSide *InnerSideCreate(AheadNode *base, bool settings_stay,
 /* The bytes of InnerParts that have room for all scans of a row. */
 extern Size InnerSidePartsSize(const InnerSide *side);
 
+/* The bytes that an inner side at rest has, roughly. */
+extern Size InnerSideSize(const InnerSide *side);
+
 /* Can keys be computed for rows that the query may not ask for? */
 extern bool InnerSideIsInfallible(const InnerSide *side);
 

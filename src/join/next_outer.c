@@ -136,6 +136,7 @@ outer_take_memory(JoinNode *node)
 		BYTES_PER_PLACE;
 	int			rows = JoinMaxRows(node);
 
+	node->base.query->memory -= node->granted;
 	node->granted = AheadGrant(node->base.query,
 							   rows * BYTES_PER_ROW + (MAX_ROWS - rows) * place,
 							   LEAST_BYTES);
@@ -143,12 +144,18 @@ outer_take_memory(JoinNode *node)
 	return Min(rows, node->granted / BYTES_PER_PLACE_SEVERAL);
 }
 
-/* Leave it to other nodes of the query, such as joins of other partitions. */
+/*
+ * Leave it to other nodes of the query, such as joins of other partitions, but
+ * for what the inner side has until the query ends.
+ */
 static void
 outer_give_memory_back(JoinNode *node)
 {
-	node->base.query->memory -= node->granted;
-	node->granted = 0;
+	int64		kept = node->inner == NULL ? 0 : InnerSideSize(node->inner);
+
+	kept = Min(kept, node->granted);
+	node->base.query->memory -= node->granted - kept;
+	node->granted = kept;
 }
 
 /* Create the inner side; return the reason why the join must not look ahead. */

@@ -544,6 +544,14 @@ LookupRest(Lookup *lookup)
 	lookup->leaf_last = lookup->leaf_copied = InvalidBlockNumber;
 }
 
+Size
+LookupSize(const Lookup *lookup)
+{
+	int			tables = lookup->heap.started != NULL ? 2 : 1;
+
+	return sizeof(Lookup) + tables * lookup->table_size * sizeof(PageRead);
+}
+
 /* The most heap blocks that a leaf page is asked for. */
 static inline int
 lookup_most_blocks(const Lookup *lookup)

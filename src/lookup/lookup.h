@@ -201,6 +201,9 @@ extern void LookupForgetSizes(Lookup *lookup);
 /* No key is known early: free what is kept from one key to the next. */
 extern void LookupRest(Lookup *lookup);
 
+/* The bytes that a look-up at rest has, roughly. */
+extern Size LookupSize(const Lookup *lookup);
+
 /*
  * Start reading what the keys that were advanced have asked for.  Heap blocks
  * that follow each other wait for neighbours, if more keys are to come and
