@@ -190,11 +190,14 @@ def test_entries_looked_at_for_one_refill_are_bounded(sides: Sides) -> None:
 
     Its leaf pages are cached, so that no read in flight ends the walk."""
     hits = {}
-    query = "SELECT k FROM t WHERE k > 10 AND k + 0 > 0 ORDER BY k LIMIT 2"
+    query = "SELECT k FROM t WHERE k > 10 AND k + 0 > 0 ORDER BY k LIMIT 30"
     for name, side in sides.items():
         side.run("DROP TABLE IF EXISTS t CASCADE")
         side.table("(k int)", "SELECT i::bigint * 7919 % 120000 FROM generate_series(1, 120000) AS i", "(k)")
-        side.run("VACUUM t", "UPDATE t SET k = k WHERE k IN (11, 12)", "SELECT count(*) FROM t WHERE k > 0")
+        page = "(ctid::text::point)[0]"
+        first = f"SELECT {page} FROM t WHERE k BETWEEN 11 AND 40"  # these pages will not be all-visible
+        deleted = f"DELETE FROM t WHERE k > 60000 AND {page} IN ({first})"
+        side.run("VACUUM t", deleted, "SELECT count(*) FROM t WHERE k > 0")
         assert "Index Only Scan" in str(side.rows(f"EXPLAIN {query}"))
         hits[name] = visited(side, query)
     print(hits)
