@@ -27,6 +27,19 @@ WRITES = int(os.environ.get("PG_LOOKAHEAD_WRITES", "80"))
 STRAY_BLOCKS = 8
 
 COLUMNS = "id uuid {key}, a int, b text, c int {check}, d numeric"
+TABLES = (
+    "plain",
+    "parent",
+    "child",
+    "watched",
+    "told",
+    "parts",
+    "unlogged",
+    "passing",
+    "odd",
+    "tree",
+    "ruled",
+)
 SETUP = (
     f"CREATE TABLE plain ({COLUMNS.format(key='PRIMARY KEY', check='UNIQUE')})",
     "CREATE INDEX ON plain (a)",
@@ -105,18 +118,8 @@ SETUP = (
     *(
         f"INSERT INTO {table} (id, a, b, c, d) SELECT md5('{table}' || i)::uuid, i * 7919 % 1000, md5((i % 900)::text), i * 17, i % 89"
         f" FROM generate_series(1, 4000) AS i WHERE i * 7919 % 1000 <> 13"
-        for table in (
-            "plain",
-            "parent",
-            "child",
-            "watched",
-            "told",
-            "parts",
-            "unlogged",
-            "odd",
-            "tree",
-            "ruled",
-        )
+        for table in TABLES
+        if table != "passing"
     ),
     "UPDATE tree SET up = md5('tree' || c / 170)::uuid WHERE c > 170 AND c / 170 * 7919 % 1000 <> 13",
     "UPDATE child SET p = md5('parent' || n)::uuid WHERE n < 3900 AND n * 7919 % 1000 <> 13",
@@ -132,19 +135,6 @@ SESSION = (
     f"CREATE TEMP TABLE passing ({COLUMNS.format(key='PRIMARY KEY', check='')})",
     "CREATE INDEX ON passing (a)",
     "CREATE INDEX ON passing USING hash (b)",
-)
-TABLES = (
-    "plain",
-    "parent",
-    "child",
-    "watched",
-    "told",
-    "parts",
-    "unlogged",
-    "passing",
-    "odd",
-    "tree",
-    "ruled",
 )
 VIEWS = ("shown", "instead")
 
