@@ -118,3 +118,12 @@ def test_a_transaction_may_end_with_the_postmaster_only(warning: str) -> None:
     assert bad_lines(f"{warning}\n") == [warning]
     assert bad_lines(f"{warning}\n{end}\n") == [warning]
     assert bad_lines(f"{end}\npostmaster 00000 LOG:  starting PostgreSQL 18.6\n{warning}\n") == [warning]
+
+
+def test_only_a_page_of_a_free_space_map_may_be_torn() -> None:
+    failed = "startup XX001 LOG:  page verification failed, calculated checksum 48465 but expected 45297\n"
+    zeroed = 'startup XX001 {}:  invalid page in block 2 of relation "base/5/16615{}"; zeroing out page\n'
+    torn = failed + zeroed.format("LOG", "_fsm") + zeroed.format("WARNING", "_fsm")
+    assert bad_lines(torn) == []
+    assert bad_lines(f"{failed}{torn}") == [failed.strip()]
+    assert bad_lines(torn.replace("_fsm", "")) == torn.replace("_fsm", "").splitlines()

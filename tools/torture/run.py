@@ -261,7 +261,6 @@ def verify(
 
     def of_structure() -> None:
         check("amcheck", on_primary(checks.amcheck, thorough))
-        check("page checksums", on_primary(checks.no_checksum_failed))
         check("WAL", lambda: pair.tally.add("bytes of WAL", pair.wal.check(flushed, crashed)))
         if not crashed:
             check("pins", on_primary(checks.no_pins))
