@@ -13,7 +13,7 @@ from clusters import wait_for_replay
 from .faults import Server
 from .model import Violation
 from .schema import LOCK_ALL, VIOLATIONS
-from .sessions import PATIENCE, Connection, run, value
+from .sessions import PATIENCE, Connection, run
 from .settings import forced, stock, varied
 from .upkeep import DIAGNOSTICS
 

@@ -44,10 +44,11 @@ before it was signalled; of a relation that was dropped meanwhile, or, in VACUUM
 building was interrupted; and, by a standby's startup process, when its postmaster is gone."""
 
 TORN_MAP = re.compile(
-    r"(.* page verification failed, .*\n)?(.* invalid page in block \d+ of relation \S+_fsm\"; zeroing out page\n)+"
+    r"(.* page verification failed, .*\n)?"
+    r"(.* invalid page in block \d+ of relation \S+_fsm\"; zeroing out page\n)+"
 )
-"""A page of a free space map, of which the kernel wrote one half before kill -9 ended the process.  Such pages
-are not WAL-logged, so recovery restores none, and PostgreSQL zeroes them (see fsm_readbuf())."""
+"""A page of a free space map, of which the kernel wrote one half before kill -9 ended the process.  Such
+pages are not WAL-logged, so recovery restores none, and PostgreSQL zeroes them (see fsm_readbuf())."""
 TORN_MAP_FILE = re.compile(r"pg_checksums: error: checksum verification failed in file \S+_fsm\"")
 
 ORPHAN = re.compile(
