@@ -273,6 +273,16 @@ FOUND_BY_REVIEW = {
     "a recursion without an end, and an error": [
         "WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT r.n, 1 / (b.k - 50) FROM r JOIN b ON b.k = r.n WHERE r.n < 60",
     ],
+    "notices of a text search query before an error": [
+        "SELECT 1 / (s.id - 20), b.id FROM (SELECT id, k FROM a WHERE to_tsquery('english', left('the ' || v, 3)) IS NOT NULL OFFSET 0) s JOIN b ON b.k = s.k",
+    ],
+    "comparisons of a range of a user before an error": [
+        "CREATE FUNCTION told(int, int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $f$ BEGIN RAISE NOTICE '%, %', $1, $2; RETURN btint4cmp($1, $2); END $f$",
+        "CREATE OPERATOR CLASS told_ops FOR TYPE int USING btree AS OPERATOR 1 <, OPERATOR 3 =, FUNCTION 1 told(int, int)",
+        "CREATE TYPE told_range AS RANGE (SUBTYPE = int, SUBTYPE_OPCLASS = told_ops)",
+        "CREATE TABLE ranges AS SELECT id, k, told_range(id, NULL) AS r FROM a",
+        "SELECT 1 / (s.id - 20), b.id FROM (SELECT id, k FROM ranges WHERE r > '[0,]' OFFSET 0) s JOIN b ON b.k = s.k",
+    ],
     "partitions found by a function of a user": [
         "CREATE FUNCTION told_hash(int, int8) RETURNS int8 LANGUAGE plpgsql IMMUTABLE AS $f$ BEGIN PERFORM nextval('seq'); RETURN $1; END $f$",
         "CREATE OPERATOR CLASS told_hash_ops FOR TYPE int USING hash AS OPERATOR 1 =, FUNCTION 2 told_hash(int, int8)",
