@@ -265,19 +265,18 @@ def test_keys_that_the_inner_side_computes_are_not_looked_up(sides: JoinSides) -
 
 
 def test_rows_ahead_are_counted_by_their_reads(sides: JoinSides) -> None:
-    """Where many outer rows lie on a page, hundreds are ahead; where nearly each needs a page of its own, 32 and a few."""
+    """Where many outer rows lie on a page, hundreds are ahead; where nearly each needs a page of its own, 32."""
     ours = sides["forced"]
     ours.run("SET effective_io_concurrency = 16")
 
-    def most_rows(query: str) -> int:
+    def mean_rows(query: str) -> float:
         ours.rows(EVICT_ALL)
-        return int(ours.plan(query)["Look-Ahead Maximum Rows"])
+        return float(ours.plan(query)["Look-Ahead Mean Rows"])
 
     if ours.cluster.version >= 18:
-        assert most_rows("SELECT o.id, t.pad FROM o JOIN t ON t.id = o.id") > 200
-        assert (
-            most_rows("SELECT o.id, g.pad FROM o JOIN g ON g.m = o.m AND g.id = o.id WHERE o.id < 600") < 120
-        )
+        assert mean_rows("SELECT o.id, t.pad FROM o JOIN t ON t.id = o.id") > 200
+        mean = mean_rows("SELECT o.id, g.pad FROM o JOIN g ON g.m = o.m AND g.id = o.id WHERE o.id < 600")
+        assert 16 < mean < 40
 
 
 def test_neighbours_are_read_together(sides: JoinSides) -> None:
