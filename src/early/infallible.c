@@ -8,19 +8,12 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "early/harmless.h"
+#include "index/index_page.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
-
-/* Types that are compared by functions that never raise an error. */
-static const Oid compared_types[] = {
-	BOOLOID, CHAROID, NAMEOID, INT2OID, INT4OID, INT8OID, OIDOID, FLOAT4OID,
-	FLOAT8OID, NUMERICOID, TEXTOID, VARCHAROID, BPCHAROID, BYTEAOID, DATEOID,
-	TIMEOID, TIMESTAMPOID, TIMESTAMPTZOID, UUIDOID
-};
 
 /* Comparisons that cannot fail, though they are not marked leakproof. */
 static const Oid infallible_comparisons[] = {
@@ -39,7 +32,7 @@ static const Oid infallible_functions[] = {
 bool
 ComparesInfallibly(Oid type, Oid collation)
 {
-	return OID_IS_AMONG(type, compared_types) &&
+	return TypeComparesInfallibly(type) &&
 		(OidIsValid(collation) || !OidIsValid(get_typcollation(type)));
 }
 

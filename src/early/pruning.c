@@ -13,6 +13,7 @@
 #include "early/harmless.h"
 #include "executor/execPartition.h"
 #include "index/index_page.h"
+#include "utils/lsyscache.h"
 
 int
 AppendChildren(PlanState *node, PlanState ***children)
@@ -56,7 +57,7 @@ pruning_is_plain(Oid function)
 	if (function >= FirstNormalObjectId)
 		return false;
 	(void) get_func_signature(function, &types, &n);
-	return n > 0 && !KeyTypeCallsOthers(types[0]);
+	return n > 0 && KeyTypeIsPlain(types[0]);
 }
 
 static bool

@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "catalog/pg_index.h"
 #include "index/btree_keys.h"
 #include "index/index_page.h"
@@ -29,6 +30,49 @@ btree_keys_prepare_one(Relation index, ScanKey key)
 			BTGreaterStrategyNumber : BTLessStrategyNumber;
 	else if (options & INDOPTION_DESC)
 		key->sk_strategy = BTCommuteStrategyNumber(key->sk_strategy);
+}
+
+/* Why can't the values of a column be compared early? */
+static Refusal
+btree_keys_column_refusal(Relation index, int column)
+{
+	if (!KeyTypeIsPlain(index->rd_opcintype[column - 1]))
+		return REFUSED_INDEX_FALLIBLE;
+	for (int i = 1; i <= index->rd_indam->amsupport; i++)
+		if (index_getprocid(index, column, i) >= FirstNormalObjectId)
+			return REFUSED_INDEX_TYPE;
+	return NOT_REFUSED;
+}
+
+Refusal
+BTreeComparisonsRefusal(Relation index, const ScanKeyData *keys, int nkeys)
+{
+	int			columns = 0;	/* looked at */
+	Refusal		refusal = NOT_REFUSED;
+
+	for (int i = 0; i < nkeys && refusal == NOT_REFUSED; i++)
+	{
+		const ScanKeyData *key = &keys[i];
+
+		/* a scan that skips compares columns without keys, too */
+		while (columns < key->sk_attno && refusal == NOT_REFUSED)
+			refusal = btree_keys_column_refusal(index, ++columns);
+		if (refusal != NOT_REFUSED)
+			break;
+		if ((key->sk_flags & SK_ROW_HEADER) == 0)
+			refusal = key->sk_func.fn_oid < FirstNormalObjectId ?
+				NOT_REFUSED : REFUSED_OPERATOR;
+		else
+			for (const ScanKeyData *member =
+					 (const ScanKeyData *) DatumGetPointer(key->sk_argument);
+				 refusal == NOT_REFUSED; member++)
+			{
+				refusal = BTreeComparisonsRefusal(index, member, 1);
+				if (member->sk_flags & SK_ROW_END)
+					break;
+			}
+	}
+	return refusal;
 }
 
 /*

@@ -17,6 +17,7 @@
 #include "access/relscan.h"
 #include "access/sdir.h"
 #include "catalog/pg_am_d.h"
+#include "observe/refusal.h"
 #include "utils/rel.h"
 
 /* Which keys are to be tested. */
@@ -71,6 +72,14 @@ BTreeKeysAreUnique(Relation index, const ScanKeyData *keys, int nkeys)
 			return false;
 	return true;
 }
+
+/*
+ * Why can't keys be compared early, for entries to which the scan may never
+ * come?  Not if a function of an extension or of a user would be called, or if
+ * a comparison may fail.  The keys may be as the executor has made them.
+ */
+extern Refusal BTreeComparisonsRefusal(Relation index, const ScanKeyData *keys,
+									   int nkeys);
 
 /*
  * Bring keys into the form that the access method would give them, but for

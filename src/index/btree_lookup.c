@@ -95,23 +95,16 @@ btree_lookup_look(IndexLookup *base, Page page, IndexPlace *place,
 		INDEX_LOOKUP_GOES_ON;
 }
 
-/* Why are no look-ups possible?  NULL if they are. */
+/* Why are no look-ups possible? */
 static Refusal
 btree_lookup_refusal(const BTreeLookup *lookup)
 {
-	Relation	index = lookup->base.index;
+	const IndexLookup *base = &lookup->base;
+	Refusal		refusal =
+		BTreeComparisonsRefusal(base->index, base->keys, base->nkeys);
 
-	for (int i = 0; i < lookup->base.nkeys; i++)
-	{
-		const ScanKeyData *key = &lookup->base.keys[i];
-
-		if (!KeyIsUsual(key))
-			continue;
-		if (KeyTypeCallsOthers(index->rd_opcintype[key->sk_attno - 1]))
-			return REFUSED_KEY_OF_SEVERAL;
-		if (key->sk_func.fn_oid >= FirstNormalObjectId)
-			return REFUSED_OPERATOR;
-	}
+	if (refusal != NOT_REFUSED)
+		return refusal;
 	for (int i = 0; i < lookup->search.keysz; i++)
 		if (lookup->search.scankeys[i].sk_func.fn_oid >= FirstNormalObjectId)
 			return REFUSED_INDEX_TYPE;

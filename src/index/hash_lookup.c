@@ -20,6 +20,7 @@
 #include "access/hash.h"
 #include "access/transam.h"
 #include "index/index_lookup.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 typedef struct HashLookup
@@ -199,8 +200,8 @@ HashLookupCreate(Relation index, const ScanKeyData *keys, int nkeys,
 	*refusal = NOT_REFUSED;
 	if (nkeys == 0)
 		*refusal = REFUSED_NO_BOUND;
-	else if (KeyTypeCallsOthers(type))
-		*refusal = REFUSED_KEY_OF_SEVERAL;
+	else if (!KeyTypeIsPlain(type))
+		*refusal = REFUSED_INDEX_FALLIBLE;
 	else if (!OidIsValid(function) || function >= FirstNormalObjectId)
 		*refusal = REFUSED_INDEX_TYPE;
 	if (*refusal != NOT_REFUSED)

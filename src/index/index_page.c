@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/tupmacs.h"
+#include "catalog/pg_type_d.h"
 #include "index/index_page.h"
 #include "utils/rel.h"
 
@@ -128,4 +129,21 @@ IndexTupleIsSound(Relation index, IndexTuple itup)
 	TupleDesc	tupdesc = RelationGetDescr(index);
 
 	return page_attributes_fit(itup, tupdesc, tupdesc->natts);
+}
+
+/* Their comparisons do not look into a value that is damaged. */
+static const Oid infallible_types[] = {
+	BOOLOID, CHAROID, NAMEOID, INT2OID, INT4OID, INT8OID, OIDOID, FLOAT4OID,
+	FLOAT8OID, NUMERICOID, TEXTOID, VARCHAROID, BPCHAROID, BYTEAOID, DATEOID,
+	TIMEOID, TIMETZOID, TIMESTAMPOID, TIMESTAMPTZOID, INTERVALOID, UUIDOID,
+	INETOID, MACADDROID, MACADDR8OID, MONEYOID, TIDOID, XID8OID, PG_LSNOID
+};
+
+bool
+TypeComparesInfallibly(Oid type)
+{
+	for (int i = 0; i < lengthof(infallible_types); i++)
+		if (infallible_types[i] == type)
+			return true;
+	return false;
 }

@@ -12,11 +12,10 @@
 #include "access/nbtree.h"
 #include "access/sdir.h"
 #include "access/skey.h"
-#include "catalog/pg_type.h"
+#include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "storage/block.h"
 #include "storage/bufpage.h"
-#include "utils/lsyscache.h"
 #include "utils/relcache.h"
 
 /* A page of an index that a search is to look at next. */
@@ -143,11 +142,7 @@ extern BTreeFound BTreeSearchPage(BTScanInsert search, Relation index,
 								  Page page, IndexPlace *place,
 								  OffsetNumber *offnum);
 
-/*
- * Which keys can be tested outside the access method, and whether the
- * functions by which an index, or a partitioned table, compares values are
- * the server's own.
- */
+/* Which keys can be tested outside the access method, and which types can. */
 
 /* Only the access method itself can test keys of arrays and rows. */
 static inline bool
@@ -158,13 +153,20 @@ KeyIsUsual(const ScanKeyData *key)
 }
 
 /*
- * Do the comparisons of a type call those of its elements, which may be
- * anybody's?  So it is with arrays, rows and ranges.
+ * Do the server's comparisons of two values of a type never raise an error,
+ * even if the values are damaged?
+ */
+extern bool TypeComparesInfallibly(Oid type);
+
+/*
+ * Can the keys of an operator class of a type be compared early, for entries
+ * to which the server may never come?  An enumerated type's can, though a
+ * value that is damaged may be an error.
  */
 static inline bool
-KeyTypeCallsOthers(Oid type)
+KeyTypeIsPlain(Oid type)
 {
-	return get_typtype(type) == TYPTYPE_PSEUDO && type != ANYENUMOID;
+	return type == ANYENUMOID || TypeComparesInfallibly(type);
 }
 
 #endif							/* PG_LOOKAHEAD_INDEX_PAGE_H */

@@ -111,6 +111,7 @@ static void
 order_open_index(Oid relid, bool bounded, Relation *table, Relation *index)
 {
 	Oid			heap = IndexGetRelation(relid, true);
+	Oid			type;
 
 	*table = NULL;
 	order_check_privileges(relid, OidIsValid(heap) ? heap : relid, bounded);
@@ -127,7 +128,9 @@ order_open_index(Oid relid, bool bounded, Relation *table, Relation *index)
 						RelationGetRelationName(*index)),
 				 errdetail("The index was dropped and another one was created concurrently.")));
 	order_check_privileges(relid, heap, bounded);
-	if (bounded && KeyTypeCallsOthers((*index)->rd_opcintype[0]) &&
+	type = (*index)->rd_opcintype[0];
+	if (bounded && type != ANYENUMOID &&
+		get_typtype(type) == TYPTYPE_PSEUDO &&
 		!has_privs_of_role(GetUserId(), (*table)->rd_rel->relowner))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

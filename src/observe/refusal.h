@@ -27,6 +27,7 @@
 	R(CATALOG, "system catalog") \
 	R(INDEX_METHOD, "index access method of an extension") \
 	R(INDEX_TYPE, "index on a type of an extension") \
+	R(INDEX_FALLIBLE, "an index is on a type whose comparisons may fail") \
 	R(OPERATOR, "operator of an extension") \
 	R(NO_BOUND, "no key bounds the first column of its index") \
 	R(KEY_OF_SEVERAL, "a key of the inner scan has several values") \
@@ -72,7 +73,6 @@
 	R(INDEX_UNFINISHED, "an index is being created") \
 	R(INDEX_WHOLE_ROW, "an index depends on the whole row") \
 	R(INDEX_GENERATED, "an index depends on a generated column") \
-	R(INDEX_FALLIBLE, "an index is on a type whose comparisons may fail") \
 	/* it was served, and read nothing ahead */ \
 	R(NOTHING_TO_READ, "nothing could be read ahead") \
 	R(NOTHING_TO_WAIT_FOR, "nothing to wait for") \

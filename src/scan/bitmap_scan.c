@@ -29,6 +29,7 @@
 #include "compat_scan.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"
+#include "index/btree_keys.h"
 #include "index/index_routine.h"
 #include "miscadmin.h"
 #include "nodes/tidbitmap.h"
@@ -73,7 +74,7 @@ bitmap_ring(BitmapNode *node)
 
 	if (node->ring == NULL)
 		node->ring =
-			LeafRingCreate(&node->base, node->scan->indexRelation, true,
+			LeafRingCreate(&node->base, node->scan, true,
 						   parent != NULL ? parent->ring : NULL);
 	if (parent != NULL && parent->ring == NULL)
 		parent->ring = node->ring;
@@ -220,13 +221,15 @@ static bool
 bitmap_serves(PlanState *plan_state, Refusal *refusal)
 {
 	static const IndexMembers members = {.amgetbitmap = bitmap_getbitmap};
+	const BitmapIndexScanState *state =
+		(const BitmapIndexScanState *) plan_state;
 	Relation	index;
 
 	if (IsA(plan_state, BitmapOrState))
 		return true;
 	if (!IsA(plan_state, BitmapIndexScanState))
 		return false;
-	index = ((BitmapIndexScanState *) plan_state)->biss_RelationDesc;
+	index = state->biss_RelationDesc;
 	if (index == NULL || index->rd_rel->relam != BTREE_AM_OID)
 		return false;
 	*refusal = SettingsRefusal();
@@ -234,6 +237,10 @@ bitmap_serves(PlanState *plan_state, Refusal *refusal)
 		return true;
 	if (IsCatalogRelationOid(index->rd_index->indrelid))
 		*refusal = REFUSED_CATALOG;
+	else if ((*refusal = BTreeComparisonsRefusal(
+				  index, state->biss_ScanKeys, state->biss_NumScanKeys)) !=
+			 NOT_REFUSED)
+		;
 	else if (index->rd_amhandler != F_BTHANDLER ||
 			 !IndexRoutineAdd(index, &members))
 		*refusal = REFUSED_INDEX_METHOD;

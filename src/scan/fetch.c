@@ -251,7 +251,7 @@ fetch_ring(ScanNode *node, IndexScanDesc scan)
 {
 	if (node->ring == NULL && fetch_follows_leaves(scan))
 		node->ring =
-			LeafRingCreate(&node->base, scan->indexRelation, false, NULL);
+			LeafRingCreate(&node->base, scan, false, NULL);
 	return node->ring;
 }
 

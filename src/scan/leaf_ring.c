@@ -16,6 +16,7 @@
 #include "common/int.h"
 #include "exec/ahead_node.h"
 #include "exec/judge_timing.h"
+#include "index/btree_keys.h"
 #include "index/btree_leaf.h"
 #include "miscadmin.h"
 #include "read/page_read.h"
@@ -222,9 +223,10 @@ leaf_ring_visited(LeafRing *ring, int reads, bool was_read)
 }
 
 LeafRing *
-LeafRingCreate(const AheadNode *base, Relation index, bool bitmap,
+LeafRingCreate(const AheadNode *base, IndexScanDesc scan, bool bitmap,
 			   LeafRing *shares)
 {
+	Relation	index = scan->indexRelation;
 	LeafRing   *ring = MemoryContextAllocZero(base->query->estate->es_query_cxt,
 											  sizeof(LeafRing));
 	LeafReader *reader = &ring->own_reader;
@@ -233,7 +235,9 @@ LeafRingCreate(const AheadNode *base, Relation index, bool bitmap,
 		get_tablespace_io_concurrency(index->rd_rel->reltablespace);
 
 	UncountCatalogs(&before);
-	if (concurrency > 0)
+	if (concurrency > 0 &&
+		BTreeComparisonsRefusal(index, scan->keyData, scan->numberOfKeys) ==
+			NOT_REFUSED)
 	{
 		reader->max_reads = SettingsReads(concurrency);
 		reader->max_leaves =
@@ -900,7 +904,8 @@ LeafRingLook(LeafRing *ring, IndexScanDesc scan, uint64 position,
 	Assert(position <= ring->looked);
 	if (position < ring->looked)
 		return leaf_ring_slot(ring, position)->leaf;
-	if (ring->dead_end || ring->looked - ring->scan >= MAX_STARTED ||
+	if (ring->reader->max_leaves == 0 || ring->dead_end ||
+		ring->looked - ring->scan >= MAX_STARTED ||
 		ring->nentries >= look->max_entries)
 		return NULL;
 	leaf = BTreeNeedsDescents(scan) ? leaf_ring_descend(ring, scan, look) :

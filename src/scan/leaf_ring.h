@@ -117,7 +117,7 @@ typedef struct LeafRing LeafRing;
  * end, and are seen on each page.  shares: another scan of the same BitmapOr,
  * or NULL; the two have one judge, and one limit.
  */
-extern LeafRing *LeafRingCreate(const AheadNode *base, Relation index,
+extern LeafRing *LeafRingCreate(const AheadNode *base, IndexScanDesc scan,
 								bool bitmap, LeafRing *shares);
 
 /* Must LeafRingBefore() and -After() be called around each step? */
