@@ -10,7 +10,8 @@ import pytest
 
 from clusters import until
 from conftest import MakeCluster
-from sides import KEYS, SERVER, Side, Sides, alike, io_blocks, off_and_forced
+from leaf_pages import leaf_pages_read
+from sides import KEYS, SERVER, Side, Sides, alike, cached_blocks, io_blocks, off_and_forced
 
 pytestmark = pytest.mark.within_scans
 
@@ -126,6 +127,24 @@ def test_array_scans_abandoned_one_after_the_other_stay_on_their_pages(sides: Si
     assert pages["forced"] <= pages["off"] + 3
 
 
+def test_scans_abandoned_one_after_the_other_stay_on_their_pages(sides: Sides) -> None:
+    """The inside of a nested loop, which goes through its leaf pages once, and is left at the first row from then on."""
+    rows = "SELECT i / 3000, i, CASE WHEN i < 3000 THEN '' ELSE 'x' END FROM generate_series(0, 59999) AS i"
+    pages = {}
+    for name, side in sides.items():
+        side.table("(a int, b int, pad text)", rows, "(a, b)")
+        side.evict("t", "t_0")
+        before = leaf_pages_read(side)
+        found = side.rows(
+            "SELECT x, EXISTS (SELECT FROM t WHERE a = x AND b >= 0 AND pad <> '') FROM generate_series(0, 19) AS x"
+        )
+        assert sum(row[1] for row in found) == 19
+        assert (leaf_pages_read(side) - before > 3) == side.forced
+        pages[name] = len(cached_blocks(side, "t_0"))
+    print(pages)
+    assert pages["forced"] <= pages["off"] + 3
+
+
 @pytest.mark.parametrize("rows", (300, 400, 600))
 def test_abandoned_array_scan_reads_no_more_than_a_whole_one(sides: Sides, rows: int) -> None:
     """Beyond its first page, the rest of the index may be searched for the next match: once."""
@@ -204,12 +223,13 @@ def test_entries_looked_at_for_one_refill_are_bounded(sides: Sides) -> None:
     assert hits["off"] <= hits["forced"] <= hits["off"] + 40
 
 
-def test_array_scans_search_nothing_more_on_their_first_page(sides: Sides) -> None:
+@pytest.mark.parametrize("size", (16000, 60000), ids=("a small index", "a large index"))
+def test_array_scans_search_nothing_more_on_their_first_page(sides: Sides, size: int) -> None:
     """A scan that is left on its first page has not searched a cached index for the match after the last one.
 
     All matches lie on one leaf page, and many pages without any follow; nobody says that 30 rows are enough."""
-    rows = "SELECT i % 3, i, (i < 120)::int, repeat('x', 600) FROM generate_series(1, 60000) AS i"
-    query = "SELECT EXISTS (SELECT FROM t WHERE a = ANY (ARRAY[1, 2]) AND c = 1 AND pad <> '' OFFSET 30)"
+    rows = f"SELECT i % 3, i, (i < 120)::int, repeat('x', 600) FROM generate_series(1, {size}) AS i"
+    query = "SELECT EXISTS (SELECT FROM t WHERE a = ANY (ARRAY[1, 2]) AND c = 1 AND pad <> '' OFFSET 38)"
 
     def blocks(side: Side) -> int:
         side.table("(a int, b int, c int, pad text)", rows, "(a, b, c)")
