@@ -166,6 +166,7 @@ visit_unit(Walk *walk)
 	double		us = reads == 0 ? 1 : walk->storage == SLOW ?
 		25 * reads + random_below(1000) : 1 + random_below(20);
 	int			entries = walk->entries_a_unit;
+	bool		was_untimed;
 
 	if (judge->mode == JUDGE_WATCH)
 	{
@@ -184,10 +185,14 @@ visit_unit(Walk *walk)
 		walk->idle_entries = reads > 0 ? 0 : walk->idle_entries + entries;
 	}
 	walk->visited++;
+	was_untimed = judge->mode == JUDGE_AHEAD && !judge->timed;
 	TELL(walk, "TW TA AE",
 		 JudgeUnit(judge, reads, judge->timed ? us : 0, walk->held,
 				   random_below(8) == 0 ? 0 : PG_INT64_MAX,
 				   random_below(4) == 0));
+	expect(walk, !was_untimed || !judge->timed ||
+		   walk->held <= judge->distance,
+		   "what a block profits from is ahead in other blocks, too");
 	if (judge->mode < JUDGE_AHEAD)
 		return;
 	TELL(walk, "AE AW AT EW ET", JudgeEntries(judge, entries, walk->held));
