@@ -319,10 +319,24 @@ def test_an_insert_that_fails_has_read_a_bounded_number_of_rows(conn: Connection
     assert counts[0] == 5 < counts[1] <= 5 + 2 * 4
 
 
+def make_hole(conn: Connection) -> None:
+    """Make a table of four full pages, of which the first has room for a hundred rows."""
+    run(
+        conn,
+        "CREATE TABLE holed (id int PRIMARY KEY, a int)",
+        "INSERT INTO holed SELECT i, i FROM generate_series(1001, 1904) AS i",
+        "DELETE FROM holed WHERE id <= 1100",
+        "VACUUM holed",
+    )
+
+
 def test_copy_knows_the_rows_of_its_batch(conn: Connection, file: str) -> None:
     assert rows_ahead(conn, f"COPY t (id, a) FROM '{file}'") > 100
     assert rows_ahead(conn, f"COPY t (id, a) FROM '{file}' WHERE id % 2 = 0") > 50
     assert rows_ahead(conn, f"COPY watched FROM '{file}'") == 0
+    make_hole(conn)  # the page behind the last row is pinned to see that it has no row of the batch
+    assert rows_ahead(conn, f"COPY holed FROM '{file}' WHERE id <= 60") > 20
+    run(conn, "DROP TABLE holed")
 
 
 def test_copy_computes_no_key_that_may_fail(conn: Connection, file: str) -> None:
@@ -368,15 +382,8 @@ def test_a_function_that_copy_calls_early_may_write_to_its_table(conn: Connectio
 
 def test_copy_reads_no_page_but_those_of_its_rows(conn: Connection, file: str) -> None:
     """The page behind that of its last row is damaged."""
-    run(
-        conn,
-        "CREATE EXTENSION pg_buffercache",
-        "CREATE TABLE holed (id int PRIMARY KEY, a int)",
-        "INSERT INTO holed SELECT i, i FROM generate_series(1001, 1904) AS i",  # four full pages
-        "DELETE FROM holed WHERE id <= 1100",
-        "VACUUM holed",
-        "CHECKPOINT",
-    )
+    make_hole(conn)
+    run(conn, "CREATE EXTENSION pg_buffercache", "CHECKPOINT")
     evict(conn, "holed")
     path = Path(scalar(conn, "SHOW data_directory")) / scalar(conn, "SELECT pg_relation_filepath('holed')")
     with path.open("r+b") as pages:
