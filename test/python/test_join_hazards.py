@@ -552,6 +552,29 @@ def test_changed_tables(joins: JoinSides, name: str) -> None:
     same(joins, steps, ahead=None)
 
 
+def test_pages_of_a_changed_table_are_pruned_in_their_turn(joins: JoinSides) -> None:
+    """Pages have room once they are pruned, or have none; a page that is pruned early takes rows of those before it.
+
+    None of the first pages is full, so that the free space map is asked when many rows may be ahead."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        side.run(
+            "DROP TABLE IF EXISTS w",
+            "CREATE TABLE w (id int, k int, pad text STORAGE PLAIN) WITH (autovacuum_enabled = off)",
+            "INSERT INTO w SELECT n, n * 7919 % 6000, repeat('x', 900) FROM generate_series(0, 799) AS n",
+            "DELETE FROM w WHERE id % 8 >= 4 AND (id < 400 OR id % 16 >= 8)",
+            "VACUUM ANALYZE w",  # the free space map keeps what these pages have room for
+            "UPDATE w SET pad = repeat('y', 900) WHERE id < 400 OR id % 16 >= 8",
+        )
+        side.make_cold("i2")
+        side.run("UPDATE w SET pad = repeat('z', 900) FROM i2 WHERE i2.k = w.k")
+        seen = side.rows(LINE_POINTERS)
+        side.make_cold("i2")  # the same join looks ahead where nothing is changed
+        return [*seen, *side.rows("SELECT w.id FROM w JOIN i2 ON i2.k = w.k")]
+
+    same(joins, steps)
+
+
 # LIMIT
 
 
