@@ -205,18 +205,23 @@ Damage = Callable[[bytearray, int], None]
 """Changes a page, in which a tuple begins at an offset."""
 
 
-def damaged_row(side: Side, relation: str, condition: str, damage: Damage) -> None:
-    """Change a tuple of a table while the server does not look; its page still passes the check of its checksum."""
-    ctid = side.value(f"SELECT ctid::text FROM {relation} WHERE {condition}")
-    block, row = map(int, ctid.strip("()").split(","))
+def damaged_page(side: Side, relation: str, block: int, damage: Callable[[bytearray], None]) -> None:
+    """Change a page while the server does not look; it still passes the check of its checksum."""
 
     def change(page: bytearray) -> None:
-        damage(page, line_pointers(page)[row - 1].offset)
+        damage(page)
         if side.value("SHOW data_checksums") == "on":
             checksum = side.value(f"SELECT page_checksum('\\x{page.hex()}'::bytea, {block})")
             struct.pack_into("<H", page, 8, checksum & 0xFFFF)
 
     damaged(side, change_page(block, change), relation)
+
+
+def damaged_row(side: Side, relation: str, condition: str, damage: Damage) -> None:
+    """Change a tuple of a table as damaged_page() does."""
+    ctid = side.value(f"SELECT ctid::text FROM {relation} WHERE {condition}")
+    block, row = map(int, ctid.strip("()").split(","))
+    damaged_page(side, relation, block, lambda page: damage(page, line_pointers(page)[row - 1].offset))
 
 
 def unknown_transaction(page: bytearray, at: int) -> None:
