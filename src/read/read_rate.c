@@ -18,9 +18,18 @@
 #include "utils/wait_event.h"
 
 int			lookahead_max_read_rate = 0;
+int64		lookahead_reads_granted = 0;
 
 /* One throttle for the process, so that successive sweeps keep the rate. */
 static Throttle throttle;
+
+void
+ReadRateBegin(ReadRate *rate, bool throttled)
+{
+	rate->throttled = throttled;
+	if (throttle.rate != lookahead_max_read_rate)
+		lookahead_reads_granted = 0;
+}
 
 void
 ReadRateReload(void)
@@ -32,7 +41,7 @@ ReadRateReload(void)
 }
 
 void
-ReadRateWait(ReadRate *rate)
+ReadRateWait(const ReadRate *rate)
 {
 	static uint32 wait_event = 0;
 	int64		waited = 0;
@@ -53,10 +62,10 @@ ReadRateWait(ReadRate *rate)
 		us = ThrottleWait(&throttle, now, lookahead_max_read_rate);
 		if (us == 0)
 		{
-			rate->granted = ThrottleGrant(&throttle, now,
-										  lookahead_max_read_rate);
+			lookahead_reads_granted =
+				ThrottleGrant(&throttle, now, lookahead_max_read_rate);
 			elog(DEBUG2, "max_read_rate: " INT64_FORMAT " blocks after " INT64_FORMAT " us",
-				 rate->granted, waited);
+				 lookahead_reads_granted, waited);
 			return;
 		}
 		if (waited == 0)

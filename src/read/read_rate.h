@@ -30,30 +30,35 @@ extern int	lookahead_max_read_rate;
 typedef struct ReadRate
 {
 	bool		throttled;		/* does the setting hold? */
-	int64		granted;		/* blocks that may be read before a wait */
 } ReadRate;
+
+/* Blocks that sweeps of this process may read before one waits. */
+extern int64 lookahead_reads_granted;
+
+/* A sweep begins.  What was granted at another rate is gone. */
+extern void ReadRateBegin(ReadRate *rate, bool throttled);
 
 /* May one more block be asked for, or has the rate to be kept first? */
 static inline bool
 ReadRateAllows(const ReadRate *rate)
 {
 	return likely(!rate->throttled || lookahead_max_read_rate == 0) ||
-		rate->granted > 0;
+		lookahead_reads_granted > 0;
 }
 
 /* Count one more block that is asked for. */
 static inline void
-ReadRateUse(ReadRate *rate)
+ReadRateUse(const ReadRate *rate)
 {
-	if (rate->granted > 0)
-		rate->granted--;
+	if (unlikely(rate->throttled) && lookahead_reads_granted > 0)
+		lookahead_reads_granted--;
 }
 
 /*
  * Wait until the rate allows to read on.  Checks for interrupts, which end the
  * wait at once, and so does a change of the setting.
  */
-extern void ReadRateWait(ReadRate *rate);
+extern void ReadRateWait(const ReadRate *rate);
 
 /* Read the configuration files again. */
 extern void ReadRateReload(void);

@@ -304,7 +304,7 @@ SweepBegin(Sweep *sweep)
 {
 	sweep->mcxt = CurrentMemoryContext;
 	sweep->current = InvalidBlockNumber;
-	sweep->rate.throttled = progress_activity.throttled;
+	ReadRateBegin(&sweep->rate, progress_activity.throttled);
 	if (!sweep->maintenance)
 		sweep->strategy = GetAccessStrategy(BAS_BULKREAD);
 	sweep_set_range(sweep, sweep->first, sweep->end);

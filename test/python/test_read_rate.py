@@ -155,6 +155,23 @@ def test_counted(server: Cluster, kind: str) -> None:
         assert batches(conn, call) == ([], [])
 
 
+def test_functions_share_a_batch(server: Cluster) -> None:
+    """A function that reads a few blocks leaves the rest of its batch to the next one, at the same rate."""
+    call = "SELECT lookahead.pgstatindex('few') FROM generate_series(1, 100)"
+    with server.connect() as conn, clean_log(server):
+        run(
+            conn,
+            "DROP TABLE IF EXISTS few_rows",
+            "CREATE TABLE few_rows AS SELECT 1 AS id",
+            "CREATE INDEX few ON few_rows (id)",
+            "SET pg_lookahead.max_read_rate = '32MB'",
+        )
+        assert len(batches(conn, call)[0]) == 1
+        run(conn, "SET pg_lookahead.max_read_rate = '16MB'")
+        assert len(batches(conn, call)[0]) == 1
+        assert batches(conn, call) == ([], [])
+
+
 def test_same_answers(server: Cluster) -> None:
     """What is read in batches is what is read at once."""
     with server.connect() as conn, clean_log(server):
