@@ -69,10 +69,14 @@ static ToastScan *searching = NULL;
 
 static TupleTableSlot *fetches_after_loss(PlanState *plan_state);
 
-static inline Replaced *
-fetches_entry_of(Oid toast_table)
+/* Is it remembered that the index of a TOAST table has our routine? */
+static bool
+fetches_are_watched(Oid toast_table)
 {
-	return &replaced[toast_table % REMEMBERED];
+	for (int i = 0; i < REMEMBERED; i++)
+		if (replaced[i].table == toast_table)
+			return true;
+	return false;
 }
 
 /* Find out from the keys of a search which chunks of which value it is for. */
@@ -272,16 +276,19 @@ ToastFetchesWatch(const ToastScan *scan)
 		.amendscan = fetches_endscan,
 	};
 	Oid			toast_table = scan->toast_table;
-	Replaced   *entry = fetches_entry_of(toast_table);
+	static int	last = 0;
+	Replaced   *entry;
 	Relation	table;
 	List	   *indexes;
 	ListCell   *lc;
 
-	if (entry->table == toast_table || !OidIsValid(toast_table) ||
+	if (!OidIsValid(toast_table) || fetches_are_watched(toast_table) ||
 		!ConditionalLockRelationOid(toast_table, AccessShareLock))
 		return;
 	table = table_open(toast_table, NoLock);
 	indexes = RelationGetIndexList(table);
+	last = (last + 1) % REMEMBERED;
+	entry = &replaced[last];
 	*entry = (Replaced) {.table = toast_table};
 	foreach(lc, indexes)
 	{
@@ -349,7 +356,7 @@ fetches_note_invalidation(Datum arg, Oid relation)
 
 		/* leave it if another function stands in for the node's own */
 		if ((!OidIsValid(scan->toast_table) ||
-			 fetches_entry_of(scan->toast_table)->table != scan->toast_table) &&
+			 !fetches_are_watched(scan->toast_table)) &&
 			plan_state->ExecProcNodeReal == scan->fetch)
 			ExecSetExecProcNode(plan_state, fetches_after_loss);
 	}
