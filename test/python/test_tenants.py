@@ -127,7 +127,8 @@ def test_trace(server: Cluster, database: str, tmp_path: Path) -> None:
 
 def report(tmp_path: Path, *arguments: object) -> tuple[int, Any]:
     file = tmp_path / "report.json"
-    done = tool("report", "--min-index-size", "8kB", "--json", file, *arguments)
+    options = ("--min-index-size", "8kB", "--max-read-rate", "0")
+    done = tool("report", *options, "--json", file, *arguments)
     assert done.returncode in (0, 3), done.stderr
     return done.returncode, json.loads(file.read_text())
 
