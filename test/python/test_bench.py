@@ -362,7 +362,7 @@ def test_cold_is_cold_and_warm_is_warm(loaded: Cluster) -> None:
             sample, _ = cold.sample(ours, 0)
             assert sample.read_bytes > 0.8 * 8192 * ROWS / 80 * (1 - np.exp(-COLD.n * 80 / ROWS))
     # So long that a busy machine, too, executes it more than once.
-    with scan(loaded, WARM, 1.0) as warm:
+    with scan(loaded, WARM, 0.2) as warm:
         warm.prepare()
         assert warm.times > 1
         for ours in (False, True):
