@@ -124,12 +124,13 @@ bench: setup
 figures: setup
 	@$(VENV)/python -Es tools/figures.py $(FIGURES)
 
-# Three files of tests at a time, as each waits for reads half of its time; those of one follow each other in
-# one process.
+# Four files of tests at a time, as each waits for reads half of its time; those of one follow each other in
+# one process.  Regress and isolation tests run beside them.
 test: setup
-	$(VENV)/python -Es tools/with_server.py --set io_method=worker \
-		--set shared_preload_libraries=pg_lookahead --set autovacuum=off -- tools/installcheck.sh
-	$(VENV)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 10
+	@$(VENV)/python -Es tools/with_server.py --set io_method=worker --set shared_preload_libraries=pg_lookahead \
+		--set autovacuum=off -- tools/installcheck.sh & regress=$$!; \
+	$(VENV)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 10; python=$$?; \
+	wait $$regress && exit $$python
 
 # Crashes of a server and its standby under load, and checks after each; see docs/reliability.md.
 MINUTES = 10

@@ -59,8 +59,8 @@ UPGRADE = ("test_upgrade.py", "test_install_places.py")
 """The tests that need servers of several versions at once, and those of other places to install into."""
 SERVER_PREFETCH = "SERVER_PREFETCH=1"
 """For make: leave out what a server that prefetches by itself does; pytest's marker is ``within_scans``."""
-WORKERS = ("--numprocesses", "3", "--dist", "loadfile", "--no-loadscope-reorder")
-"""Three files of tests at a time, as ``make test`` runs them."""
+WORKERS = ("--numprocesses", "4", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Four files of tests at a time, as ``make test`` runs them."""
 
 
 # Servers
@@ -227,7 +227,7 @@ def run_python_suite(
 
 
 def run_pytest(tests: Iterable[Path], log: Path, *options: str, **environment: str) -> Result:
-    """Run files of tests, three at a time."""
+    """Run files of tests, four at a time."""
     report = log.with_suffix(".xml")
     report.unlink(missing_ok=True)
     # Not as a module: the extension's library in the current directory has the package's name.
