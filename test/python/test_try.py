@@ -403,7 +403,7 @@ def test_a_setting_that_makes_it_slow_is_cut_short(server: Cluster) -> None:
     )
     options = "-c enable_seqscan=off -c enable_indexscan=off"
     found = trial(server, query, "--time", "9", options=options)
-    assert "given up after 1.0" in found["changes"][0]["refused"]
+    assert str(found["changes"][0]["refused"]).startswith("given up after ")
 
 
 @pytest.mark.usefixtures("unchanged")
