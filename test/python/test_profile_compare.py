@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from command_line import refused, tool
 from pg_lookahead.lab.profile import compare, compare_views
@@ -56,6 +55,8 @@ def profile(name: str, times: Sequence[float]) -> list[Run]:
 
 
 def test_z_is_welchs(noise: np.random.Generator) -> None:
+    from scipy import stats  # takes a second to load, in each process that collects tests
+
     for _ in range(200):
         a, b = (noise.lognormal(12, noise.uniform(0.01, 1), noise.integers(3, 30)).tolist() for _ in "ab")
         found = statistics.welch(a, b)
@@ -124,6 +125,8 @@ def marked(a: list[Run], b: list[Run], by: str) -> set[str]:
 @pytest.mark.parametrize("by", ["total", "calls"])
 def test_equal_profiles_have_no_mark(noise: np.random.Generator, kind: str, by: str) -> None:
     """The family-wise error rate is at most 5 %; so many more may come by chance once in 10,000 tests."""
+    from scipy import stats
+
     wrong = 0
     for _ in range(SIMULATIONS):
         runs = int(noise.integers(3, 11))
