@@ -289,6 +289,11 @@ children_note_place(BTreeChildren *children, IndexScanDesc scan)
 	if (high_key == NULL)
 		return is_last && !forward;
 	key = _bt_mkscankey(index, high_key);
+
+	/* it has columns for which the scan has no keys */
+	for (int i = 1; i <= key->keysz; i++)
+		if (BTreeColumnRefusal(index, i) != NOT_REFUSED)
+			return false;
 	memcpy(&children->search, key, offsetof(BTScanInsertData, scankeys));
 	memcpy(children->search.scankeys, key->scankeys,
 		   key->keysz * sizeof(ScanKeyData));

@@ -32,9 +32,8 @@ btree_keys_prepare_one(Relation index, ScanKey key)
 		key->sk_strategy = BTCommuteStrategyNumber(key->sk_strategy);
 }
 
-/* Why can't the values of a column be compared early? */
-static Refusal
-btree_keys_column_refusal(Relation index, int column)
+Refusal
+BTreeColumnRefusal(Relation index, int column)
 {
 	if (!KeyTypeIsPlain(index->rd_opcintype[column - 1]))
 		return REFUSED_INDEX_FALLIBLE;
@@ -56,7 +55,7 @@ BTreeComparisonsRefusal(Relation index, const ScanKeyData *keys, int nkeys)
 
 		/* a scan that skips compares columns without keys, too */
 		while (columns < key->sk_attno && refusal == NOT_REFUSED)
-			refusal = btree_keys_column_refusal(index, ++columns);
+			refusal = BTreeColumnRefusal(index, ++columns);
 		if (refusal != NOT_REFUSED)
 			break;
 		if ((key->sk_flags & SK_ROW_HEADER) == 0)

@@ -74,9 +74,15 @@ BTreeKeysAreUnique(Relation index, const ScanKeyData *keys, int nkeys)
 }
 
 /*
- * Why can't keys be compared early, for entries to which the scan may never
- * come?  Not if a function of an extension or of a user would be called, or if
- * a comparison may fail.  The keys may be as the executor has made them.
+ * Why can't the values of a column (from 1 on) be compared early, for entries
+ * to which the scan may never come?  Not if a function of an extension or of a
+ * user would be called, or if a comparison may fail.
+ */
+extern Refusal BTreeColumnRefusal(Relation index, int column);
+
+/*
+ * Why can't keys, and the columns up to theirs?  The keys may be as the
+ * executor has made them.
  */
 extern Refusal BTreeComparisonsRefusal(Relation index, const ScanKeyData *keys,
 									   int nkeys);
