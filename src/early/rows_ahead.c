@@ -44,15 +44,14 @@ struct RowsAhead
 Refusal
 RowsAheadBounds(Relation table, RowsBounds *bounds)
 {
-	Refusal		refusal;
+	Refusal		refusal = TakeoverTableRefusal(table);
 
-	bounds->reads = SettingsReads(
-		get_tablespace_io_concurrency(table->rd_rel->reltablespace));
+	bounds->reads = RelationReads(table);
 	bounds->rows = Min(2 * bounds->reads, MAX_ROWS);
 	bounds->bytes = bounds->rows * BYTES_PER_ROW;
 	bounds->least_bytes = LEAST_BYTES;
-	refusal = TakeoverTableRefusal(table);
-	return refusal != NOT_REFUSED ? refusal : ConcurrencyRefusal(table);
+	return refusal == NOT_REFUSED && bounds->reads == 0 ?
+		REFUSED_NO_CONCURRENCY : refusal;
 }
 
 RowsAhead *

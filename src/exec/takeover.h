@@ -11,6 +11,7 @@
 #include "compat.h"
 #include "exec/ahead_node.h"
 #include "observe/refusal.h"
+#include "read/uncount.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
@@ -68,12 +69,26 @@ SettingsRefusal(void)
 	return NOT_REFUSED;
 }
 
+/*
+ * How many reads of a table or an index may be in flight; 0 if nothing may be
+ * read ahead of it.  The look into the catalogs is not counted.
+ */
+static inline int
+RelationReads(Relation relation)
+{
+	BufferUsage before = pgBufferUsage;
+	int			concurrency =
+		get_tablespace_io_concurrency(relation->rd_rel->reltablespace);
+
+	UncountCatalogs(&before);
+	return concurrency == 0 ? 0 : SettingsReads(concurrency);
+}
+
 /* Why may nothing be read ahead of a table or an index? */
 static inline Refusal
 ConcurrencyRefusal(Relation relation)
 {
-	return get_tablespace_io_concurrency(relation->rd_rel->reltablespace) == 0 ?
-		REFUSED_NO_CONCURRENCY : NOT_REFUSED;
+	return RelationReads(relation) == 0 ? REFUSED_NO_CONCURRENCY : NOT_REFUSED;
 }
 
 #endif							/* PG_LOOKAHEAD_TAKEOVER_H */

@@ -18,22 +18,14 @@
 #include "join/join_node.h"
 #include "read/uncount.h"
 #include "utils/rel.h"
-#include "utils/spccache.h"
 
 /* The most rows ahead that need a read. */
 #define MAX_READ_ROWS 512
 
 int
-JoinMaxReads(const JoinNode *node)
-{
-	return SettingsReads(get_tablespace_io_concurrency(
-							 node->relations[0]->rd_rel->reltablespace));
-}
-
-int
 JoinMaxRows(const JoinNode *node)
 {
-	return Min(2 * JoinMaxReads(node), MAX_READ_ROWS);
+	return Min(2 * RelationReads(node->relations[0]), MAX_READ_ROWS);
 }
 
 Refusal
@@ -57,7 +49,8 @@ JoinOpenInner(JoinNode *node, int max_rows, bool infallible)
 		node->inner = InnerSideCreate(&node->base,
 									  SettingsStay(node->base.query),
 									  infallible, max_rows,
-									  JoinMaxReads(node), &node->inner_refusal);
+									  RelationReads(node->relations[0]),
+									  &node->inner_refusal);
 
 	UncountCatalogs(&before);
 	if (node->inner == NULL)

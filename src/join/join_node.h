@@ -126,8 +126,7 @@ extern Refusal JoinLookUpRefusal(Relation table);
  */
 extern bool JoinOpenInner(JoinNode *node, int max_rows, bool infallible);
 
-/* How many reads may be in flight, and how many rows needing reads ahead? */
-extern int	JoinMaxReads(const JoinNode *node);
+/* How many rows that need a read may be ahead? */
 extern int	JoinMaxRows(const JoinNode *node);
 
 /* Have the inner scans executed by inner_side.c from now on, or no longer. */

@@ -30,7 +30,6 @@
 #include "scan/scan_node.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
-#include "utils/spccache.h"
 
 /* In AHEAD, on a page visited again, look ahead after this many entries. */
 #define ENTRIES_PER_LOOK 16
@@ -309,19 +308,16 @@ static bool
 fetch_begin_ahead(ScanNode *node, IndexScanDesc scan)
 {
 	Relation	heap = scan->heapRelation;
-	BufferUsage before = pgBufferUsage;
-	int			concurrency =
-		get_tablespace_io_concurrency(heap->rd_rel->reltablespace);
+	int			reads = RelationReads(heap);
 	bool		sorted = lookahead_issue_order == ISSUE_ORDER_BLOCK;
 
-	UncountCatalogs(&before);
-	if (concurrency == 0 || fetch_local_buffers_are_short(node))
+	if (reads == 0 || fetch_local_buffers_are_short(node))
 	{
 		JudgeForbid(&node->judge);
 		return false;
 	}
 	node->ahead = HeapAheadCreate(&node->base, heap, fetch_ring(node, scan),
-								  SettingsReads(concurrency),
+								  reads,
 								  sorted ? lookahead_order_window : 0);
 	return true;
 }

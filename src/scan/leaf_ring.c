@@ -25,7 +25,6 @@
 #include "scan/scan.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/spccache.h"
 
 /* The most leaf pages that are started, or looked at, ahead. */
 #define MAX_STARTED 256
@@ -230,19 +229,13 @@ LeafRingCreate(const AheadNode *base, IndexScanDesc scan, bool bitmap,
 	LeafRing   *ring = MemoryContextAllocZero(base->query->estate->es_query_cxt,
 											  sizeof(LeafRing));
 	LeafReader *reader = &ring->own_reader;
-	BufferUsage before = pgBufferUsage;
-	int			concurrency =
-		get_tablespace_io_concurrency(index->rd_rel->reltablespace);
 
-	UncountCatalogs(&before);
-	if (concurrency > 0 &&
+	reader->max_reads = RelationReads(index);
+	if (reader->max_reads > 0 &&
 		BTreeComparisonsRefusal(index, scan->keyData, scan->numberOfKeys) ==
 			NOT_REFUSED)
-	{
-		reader->max_reads = SettingsReads(concurrency);
 		reader->max_leaves =
 			Min(MAX_STARTED, 2 * Max(reader->max_reads, io_combine_limit));
-	}
 	ring->reader = shares != NULL ? shares->reader : reader;
 	ring->base = base;
 	ring->index = index;

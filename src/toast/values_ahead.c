@@ -41,7 +41,6 @@
 #include "toast/toast_private.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
-#include "utils/spccache.h"
 
 /* The chunks of a part: they fill as many blocks as one look-up reads. */
 #define PART_CHUNKS (LOOKUP_MAX_BLOCKS * EXTERN_TUPLES_PER_PAGE)
@@ -158,9 +157,7 @@ ValuesAhead *
 ValuesAheadCreate(AheadNode *node, Relation toast_table, RowsAbove *above)
 {
 	MemoryContext mcxt = node->query->estate->es_query_cxt;
-	int			concurrency =
-		get_tablespace_io_concurrency(toast_table->rd_rel->reltablespace);
-	int			reads = SettingsReads(concurrency);
+	int			reads = RelationReads(toast_table);
 	int			most = 2 * reads;
 	ValuesAhead *ahead = MemoryContextAllocZero(mcxt, sizeof(ValuesAhead));
 
@@ -181,7 +178,7 @@ ValuesAheadCreate(AheadNode *node, Relation toast_table, RowsAbove *above)
 	ahead->shared.nlookups = 1;
 	JudgeInit(&ahead->judge, JUDGE_VALUES, lookahead_debug_force);
 	JudgeSetMaximum(&ahead->judge, ahead->shared.max_keys, 0);
-	if (concurrency == 0)
+	if (reads == 0)
 		JudgeForbid(&ahead->judge);
 	return ahead;
 }
