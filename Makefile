@@ -130,7 +130,8 @@ test: setup
 	@$(VENV)/python -Es tools/with_server.py --set io_method=worker --set shared_preload_libraries=pg_lookahead \
 		--set autovacuum=off -- tools/installcheck.sh & regress=$$!; \
 	$(VENV)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 10; python=$$?; \
-	wait $$regress && exit $$python
+	wait $$regress || { echo 'Regress or isolation tests failed; see above, and build/regress and build/isolation.'; exit 1; }; \
+	exit $$python
 
 # Crashes of a server and its standby under load, and checks after each; see docs/reliability.md.
 MINUTES = 10
