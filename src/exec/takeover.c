@@ -378,17 +378,17 @@ static pg_noinline void
 takeover_take_plan(const QueryDesc *queryDesc)
 {
 	Walk		walk = {.top = queryDesc->planstate};
+	MemoryContext old;
 
 	/* a worker does not know what is done with its rows */
 	walk.bounds = (RowBounds) {.is_top = true, .portal = PORTAL_COUNTS,
 							   .may_stop = IsParallelWorker()};
 
+	/* the caller's memory may live longer, as that of a SQL function does */
+	old = MemoryContextSwitchTo(queryDesc->estate->es_query_cxt);
 	takeover_take_nodes(queryDesc->planstate, &walk);
 	takeover_take_ctes(&walk, queryDesc->estate);
-	bms_free(walk.subplans);
-	bms_free(walk.ctes);
-	bms_free(walk.stopped_ctes);
-	bms_free(walk.portal_ctes);
+	MemoryContextSwitchTo(old);
 }
 
 /* What is kept for a statement; NULL if it is not small. */
