@@ -235,8 +235,6 @@ children_note_arrays(BTreeChildren *children, BTScanOpaque so, bool from_start)
 		ScanKey		key = &so->keyData[array->scan_key];
 		int			element = array->cur_elem;
 
-		if (array->num_elems == 0)
-			return false;
 		if ((key->sk_flags & (SK_BT_REQFWD | SK_BT_REQBKWD)) == 0)
 			continue;
 		if (key->sk_attno > children->search.keysz || n == children->narrays)
@@ -276,7 +274,7 @@ children_note_place(BTreeChildren *children, IndexScanDesc scan)
 	buffer = ReadBuffer(index, so->currPos.currPage);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);
-	if (BTreePageIsOfLevel(page, 0) && !P_IGNORE(BTPageGetOpaque(page)))
+	if (BTreePageIsOfLevel(page, 0))
 	{
 		is_last = P_RIGHTMOST(BTPageGetOpaque(page));
 		if (!is_last)
@@ -362,9 +360,8 @@ children_examine(BTreeChildren *children, Page page)
 	else
 	{
 		/* the page before ended within the range of the scan */
-		children->ended = P_IGNORE(opaque) ||
-			(forward ? opaque->btpo_prev : opaque->btpo_next) !=
-				children->parent;
+		children->ended = (forward ? opaque->btpo_prev : opaque->btpo_next) !=
+			children->parent;
 		if (children->ended)
 			return;
 		if (!forward && !children_passes_bound(children, page, P_HIKEY))

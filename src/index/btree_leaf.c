@@ -132,7 +132,7 @@ btree_leaf_examine_page(Page page, BTreeLeaf *leaf, const BTreeKeys *keys,
 	if (!BTreePageIsOfLevel(page, 0))
 		return false;
 	opaque = BTPageGetOpaque(page);
-	if (P_IGNORE(opaque) || (!forward && opaque->btpo_next != from))
+	if (!forward && opaque->btpo_next != from)
 		return false;
 	low = P_FIRSTDATAKEY(opaque);
 	high = PageGetMaxOffsetNumber(page);

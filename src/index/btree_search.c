@@ -141,13 +141,6 @@ BTreeSearchPage(BTScanInsert search, Relation index, Page page,
 	opaque = BTPageGetOpaque(page);
 	if (is_root && !(P_LEFTMOST(opaque) && P_RIGHTMOST(opaque)))
 		return BTREE_DAMAGED;
-	if (P_IGNORE(opaque))
-	{
-		if (P_RIGHTMOST(opaque))
-			return BTREE_DAMAGED;
-		place->page = opaque->btpo_next;
-		return BTREE_TO_THE_RIGHT;
-	}
 
 	/* the first tuple of a page above the leaves is less than any key */
 	low = P_FIRSTDATAKEY(opaque) + (place->level > 0);

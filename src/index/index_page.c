@@ -44,7 +44,7 @@ BTreePageIsOfLevel(Page page, uint32 level)
 		return false;
 	opaque = BTPageGetOpaque(page);
 	last = PageGetMaxOffsetNumber(page);
-	return !P_ISMETA(opaque) && !P_ISDELETED(opaque) &&
+	return !P_ISMETA(opaque) && !P_IGNORE(opaque) &&
 		opaque->btpo_level == level && P_ISLEAF(opaque) == (level == 0) &&
 		last <= MaxIndexTuplesPerPage &&
 		last + (level == 0) >= P_FIRSTDATAKEY(opaque);

@@ -71,8 +71,8 @@ IndexTupleAt(Page page, OffsetNumber offnum)
 /* Checks of a page of a btree and of its tuples before they are used. */
 
 /*
- * Is this a page of a level (0: a leaf page) whose tuples may be looked at?  A
- * page that is being deleted (half-dead) is; one that has been deleted is not.
+ * Is this a page of a level (0: a leaf page) whose tuples may be looked at?  No
+ * page is that has been deleted, or is being deleted (half-dead).
  */
 extern bool BTreePageIsOfLevel(Page page, uint32 level);
 
