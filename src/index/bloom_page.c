@@ -27,16 +27,15 @@ bloom_proc_text(HeapTuple tuple, AttrNumber column)
 	return TextDatumGetCString(SysCacheGetAttrNotNull(PROCOID, tuple, column));
 }
 
-/* Is this the path of a library, with or without its suffix? */
+/* Is this the path of contrib/bloom's library, with or without its suffix? */
 static bool
-bloom_is_library(const char *path, const char *library)
+bloom_is_library(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	const char *file = slash == NULL ? path : slash + 1;
-	size_t		length = strlen(library);
 
-	return strncmp(file, library, length) == 0 &&
-		(file[length] == '\0' || strcmp(file + length, DLSUFFIX) == 0);
+	return strcmp(file, BLOOM_LIBRARY) == 0 ||
+		strcmp(file, BLOOM_LIBRARY DLSUFFIX) == 0;
 }
 
 bool
@@ -51,8 +50,7 @@ BloomIsHandler(Oid function)
 	result = ((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId &&
 		strcmp(bloom_proc_text(tuple, Anum_pg_proc_prosrc),
 			   BLOOM_SYMBOL) == 0 &&
-		bloom_is_library(bloom_proc_text(tuple, Anum_pg_proc_probin),
-						 BLOOM_LIBRARY);
+		bloom_is_library(bloom_proc_text(tuple, Anum_pg_proc_probin));
 	ReleaseSysCache(tuple);
 	return result;
 }

@@ -184,23 +184,19 @@ hash_lookup_look(IndexLookup *base, Page page, IndexPlace *place,
 }
 
 IndexLookup *
-HashLookupCreate(Relation index, const ScanKeyData *keys, int nkeys,
-				 Refusal *refusal)
+HashLookupCreate(Relation index, const ScanKeyData *keys, Refusal *refusal)
 {
 	HashLookup *lookup;
 	Oid			type = index->rd_opcintype[0];
 	Oid			function = index_getprocid(index, 1, HASHSTANDARD_PROC);
 
 	/* the access method hashes the first key, whatever others there are */
-	if (nkeys > 0 && OidIsValid(keys[0].sk_subtype) &&
-		keys[0].sk_subtype != type)
+	if (OidIsValid(keys[0].sk_subtype) && keys[0].sk_subtype != type)
 		function = get_opfamily_proc(index->rd_opfamily[0],
 									 keys[0].sk_subtype, keys[0].sk_subtype,
 									 HASHSTANDARD_PROC);
 	*refusal = NOT_REFUSED;
-	if (nkeys == 0)
-		*refusal = REFUSED_NO_BOUND;
-	else if (!KeyTypeIsPlain(type))
+	if (!KeyTypeIsPlain(type))
 		*refusal = REFUSED_INDEX_FALLIBLE;
 	else if (!OidIsValid(function) || function >= FirstNormalObjectId)
 		*refusal = REFUSED_INDEX_TYPE;

@@ -69,7 +69,7 @@ extern IndexLookup *BTreeLookupCreate(Relation index, const ScanKeyData *keys,
 									  int nkeys, ScanDirection dir,
 									  Refusal *refusal);
 extern IndexLookup *HashLookupCreate(Relation index, const ScanKeyData *keys,
-									 int nkeys, Refusal *refusal);
+									 Refusal *refusal);
 
 /*
  * Look these keys up from now on: those with which the look-up was created,

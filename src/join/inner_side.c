@@ -562,7 +562,7 @@ inner_side_give_back(InnerScan *scan)
 	scan->fetch = NULL;
 }
 
-/* Create the state for looking ahead in a scan; return a refusal, or NULL. */
+/* Create the state for looking ahead in a scan; return a refusal, if any. */
 static Refusal
 inner_side_make(InnerSide *side, InnerScan *scan)
 {
@@ -580,7 +580,7 @@ inner_side_make(InnerSide *side, InnerScan *scan)
 		!AheadNodeAddRole(&scan->base, scan->top, AHEAD_AS_INNER))
 	{
 		scan->keys = NULL;
-		refusal = REFUSED_OTHER_EXTENSION;
+		refusal = REFUSED_SCAN_OF_OTHERS;
 	}
 
 	UncountCatalogs(&before);

@@ -109,7 +109,7 @@ LookupCreate(LookupShared *shared, Relation heap, Relation index, ScanKey keys,
 			 int most_blocks, Refusal *refusal)
 {
 	IndexLookup *way = index->rd_rel->relam == HASH_AM_OID ?
-		HashLookupCreate(index, keys, nkeys, refusal) :
+		HashLookupCreate(index, keys, refusal) :
 		BTreeLookupCreate(index, keys, nkeys, direction, refusal);
 	Lookup	   *lookup;
 

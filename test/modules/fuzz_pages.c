@@ -235,7 +235,7 @@ fuzz_pages(PG_FUNCTION_ARGS)
 			ReleaseBuffer(metapage);
 		ScanKeyInit(&keys[0], 1, HTEqualStrategyNumber, F_INT4EQ, 0);
 		MemoryContextSwitchTo(TopMemoryContext);
-		lookup = HashLookupCreate(rel, keys, 1, &refusal);
+		lookup = HashLookupCreate(rel, keys, &refusal);
 		if (lookup == NULL)
 			elog(ERROR, "no look-up: %s", RefusalSentence(refusal));
 	}
