@@ -980,6 +980,49 @@ def test_memoize(joins: JoinSides, work_mem: str) -> None:
     assert int(seen[1]["Cache Hits"]) > 1000 or work_mem == "64kB"
 
 
+def test_memoize_with_null_parameters(joins: JoinSides) -> None:
+    """A parameter that is no key of the inner scan may be NULL, and its value then points nowhere."""
+    query = (
+        "SELECT o.id, q.id FROM nulls AS o,"
+        " LATERAL (SELECT i2.id FROM i2 WHERE i2.m = o.m AND (o.z IS NULL OR i2.id % 3 = length(o.z)) OFFSET 0) AS q"
+    )
+
+    def steps(side: JoinSide) -> list[Any]:
+        side.run(
+            "CREATE TABLE nulls AS SELECT id, m, nullif((id % 3)::text, '0') AS z FROM o",
+            "ANALYZE nulls",
+        )
+        with side.connect() as conn:
+            conn.execute("SET enable_memoize = on")
+            side.make_cold()
+            assert "Memoize" in str(fetch(conn, f"EXPLAIN {query}"))
+            return fetch(conn, query)
+
+    assert len(same(joins, steps)) > 10_000
+
+
+def test_hash_functions_that_are_not_the_servers_are_not_called_early(joins: JoinSides) -> None:
+    """A type's hash function may do anything, and that of an array calls the function of its elements."""
+    side = joins["forced"]
+    side.run(
+        "CREATE FUNCTION telling_hash(v int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'hash'; RETURN v; END $$",
+        "CREATE OPERATOR CLASS telling_hash_ops FOR TYPE int USING hash AS OPERATOR 1 =, FUNCTION 1 telling_hash(int)",
+        "CREATE TABLE hashed AS SELECT n AS k, ARRAY[n] AS a FROM generate_series(1, 3000) AS n",
+        "SET client_min_messages = warning",
+        "CREATE INDEX ON hashed USING hash (k telling_hash_ops)",
+        "CREATE INDEX ON hashed USING hash (a)",
+        "ANALYZE hashed",
+    )
+    reasons = {
+        "h.k = o.k": "index on a type of an extension",
+        "h.a = o.a": "an index is on a type whose comparisons may fail",
+    }
+    for condition, reason in reasons.items():
+        outer = "(SELECT k, ARRAY[k] AS a FROM o OFFSET 0) AS o"
+        found = told(side, f"SELECT * FROM {outer} JOIN hashed AS h ON {condition}")
+        assert f"Look-Ahead: not used ({reason})" in found, found
+
+
 # Memory
 
 

@@ -65,6 +65,7 @@ SUBPLANS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "of a function": ("Function Scan", ("i2_k",), "SELECT g, (SELECT i2.id FROM i2 WHERE i2.k = g * 3) FROM generate_series(1, 1500) g"),
     "of VALUES": ("Values Scan", ("i2_k",), f"SELECT (SELECT i2.id FROM i2 WHERE i2.k = v) FROM (VALUES {', '.join(f'({n * 37 % 6000})' for n in range(400))}) AS x (v)"),
     "of a hash join": ("Hash Join", ("i2_k",), f"SELECT o.id, {ONE} FROM o JOIN (SELECT DISTINCT m FROM t OFFSET 0) x ON x.m = o.m"),
+    "system column": ("Seq Scan", ("i2_k",), "SELECT o.id, (SELECT i2.id FROM i2 WHERE i2.k = CASE WHEN o.ctid < '(1000,0)' THEN o.k END) FROM o"),
     "of a computed column": ("Seq Scan", ("i2_k",), "SELECT c, (SELECT i2.id FROM i2 WHERE i2.k = x.l) FROM (SELECT c, k::bigint AS l FROM o) x"),
 }  # fmt: skip
 

@@ -105,15 +105,15 @@ def test_leaf_pages_that_change_after_they_were_listed(
     """Rows and order are those of the cursor's snapshot, and look-ahead goes on with the pages that are left."""
     if change is delete_pages:
         for side in fresh.values():
-            side.run("DELETE FROM p WHERE b BETWEEN wide(1500) AND wide(22500) AND id % 100 > 2")
+            side.run("DELETE FROM p WHERE b BETWEEN wide(800) AND wide(22500) AND id % 100 > 2")
     before = counts(fresh["forced"])
     rows = alike(fresh, lambda side: rows_of_a_changed_index(side, columns, order, change))
     assert len(rows) > BEGUN + 500
     read, unused = (now - then for now, then in zip(counts(fresh["forced"]), before, strict=True))
-    print(f"read {read}, unused {unused}")
     if reads_are_async(fresh["forced"].conn):
         assert read > 60
-        assert unused == 0
+        # the pages that were listed, read ahead and then deleted are removed from the ring
+        assert (0 < unused < 20) if change is delete_pages and not order else unused == 0
 
 
 @pytest.mark.parametrize("columns", ("d.v", "d.v, d.pad"))
