@@ -9,7 +9,7 @@ from math import comb
 import psycopg
 import pytest
 
-import coverage
+import interval_coverage
 from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster
 from estimates import WHOLE, Figure, estimate
@@ -618,7 +618,7 @@ def test_standby(own_cluster: MakeCluster) -> None:
             standby.destroy()
 
 
-# Of many samples, intervals hold the truth; tools/coverage.py does the same with as many as one likes
+# Of many samples, intervals hold the truth; tools/interval_coverage.py takes as many as one likes
 
 SAMPLES, SAMPLED_ROWS = 60, 150_000
 
@@ -630,11 +630,11 @@ def at_most(covered: int, probability: float) -> float:
     )
 
 
-@pytest.mark.parametrize("name", coverage.INDEXES)
+@pytest.mark.parametrize("name", interval_coverage.INDEXES)
 def test_coverage(conn: Connection, name: str) -> None:
-    coverage.build(conn, name, SAMPLED_ROWS)
+    interval_coverage.build(conn, name, SAMPLED_ROWS)
     whole = estimate(conn, "i", sample_pages=WHOLE)["size_after_reindex"]
-    found = list(coverage.measure(conn, name, SAMPLES))
+    found = list(interval_coverage.measure(conn, name, SAMPLES))
     for one in found:
         print(f"{one.figure:22} {one.covered} of {one.samples}, bias {one.bias:.1f}, half {one.half:.1f}")
     truth = {one.figure: one.truth for one in found}["size_after_reindex"]
@@ -653,8 +653,8 @@ def test_coverage(conn: Connection, name: str) -> None:
 
 def test_intervals_are_not_too_wide(conn: Connection) -> None:
     """Where pages differ by chance, intervals miss now and then: of 400, at least one in 50."""
-    coverage.build(conn, "uniform", SAMPLED_ROWS)
-    found = {one.figure: one for one in coverage.measure(conn, "uniform", 400)}
+    interval_coverage.build(conn, "uniform", SAMPLED_ROWS)
+    found = {one.figure: one for one in interval_coverage.measure(conn, "uniform", 400)}
     for figure in ("avg_leaf_density", "free_bytes", "leaf_fragmentation", "size_after_reindex"):
         print(found[figure])
         # that of a rebuild allows for what is no matter of chance, too
@@ -664,7 +664,7 @@ def test_intervals_are_not_too_wide(conn: Connection) -> None:
 def test_bounds_on_both_sides(conn: Connection) -> None:
     """Where pages differ by chance, they decide; what may be on pages that no sample met, which is not the
     same above and below, does not."""
-    coverage.build(conn, "uniform", SAMPLED_ROWS)
+    interval_coverage.build(conn, "uniform", SAMPLED_ROWS)
     found = estimate(conn, "i", sample_pages=100, seed=1)
     # the size is one of whole pages
     for name, rounding in (("free_bytes", 0), ("size_after_reindex", 2 * BLOCK)):

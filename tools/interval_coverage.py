@@ -1,6 +1,6 @@
 """How often the intervals of index_estimate hold the true figure: many shapes, many seeded samples of each.
 
-    python tools/coverage.py [--samples 1000] [--rows 1000000] [--index NAME ...]
+    python tools/interval_coverage.py [--samples 1000] [--rows 1000000] [--index NAME ...]
 
 A true figure is what index_estimate says when it reads all pages; it equals that of pgstatindex.  The true
 size after REINDEX is that of the index after a REINDEX, in the end.
