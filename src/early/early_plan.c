@@ -91,9 +91,8 @@ early_index(Relation index)
 			type = TupleDescAttr(index->rd_att, i)->atttypid;
 		if (get_typtype(type) != TYPTYPE_BASE && !HarmlessToCompare(0, type))
 			return false;
-		for (int j = 1; j <= index->rd_indam->amsupport; j++)
-			if (index_getprocid(index, i + 1, j) >= FirstNormalObjectId)
-				return false;
+		if (!ColumnFunctionsAreServers(index, i + 1))
+			return false;
 	}
 	return true;
 }

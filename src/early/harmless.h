@@ -19,21 +19,10 @@
 #define PG_LOOKAHEAD_HARMLESS_H
 
 #include "executor/tuptable.h"
+#include "index/index_page.h"
 #include "nodes/execnodes.h"
 #include "nodes/pg_list.h"
 #include "utils/relcache.h"
-
-/* Is an OID one of those in an array? */
-static inline bool
-OidIsAmong(Oid oid, const Oid *array, int n)
-{
-	for (int i = 0; i < n; i++)
-		if (array[i] == oid)
-			return true;
-	return false;
-}
-
-#define OID_IS_AMONG(oid, array) OidIsAmong((oid), (array), lengthof(array))
 
 /*
  * Is an expression harmless?  The numbers of the executor's parameters that it

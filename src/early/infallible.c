@@ -10,7 +10,6 @@
 
 #include "compat.h"
 #include "early/harmless.h"
-#include "index/index_page.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"

@@ -12,7 +12,6 @@
 #include "compat.h"
 #include "early/harmless.h"
 #include "executor/execPartition.h"
-#include "index/index_page.h"
 #include "utils/lsyscache.h"
 
 int

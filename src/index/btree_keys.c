@@ -37,41 +37,37 @@ BTreeColumnRefusal(Relation index, int column)
 {
 	if (!KeyTypeIsPlain(index->rd_opcintype[column - 1]))
 		return REFUSED_INDEX_FALLIBLE;
-	for (int i = 1; i <= index->rd_indam->amsupport; i++)
-		if (index_getprocid(index, column, i) >= FirstNormalObjectId)
-			return REFUSED_INDEX_TYPE;
-	return NOT_REFUSED;
+	return ColumnFunctionsAreServers(index, column) ? NOT_REFUSED :
+		REFUSED_INDEX_TYPE;
 }
 
 Refusal
 BTreeComparisonsRefusal(Relation index, const ScanKeyData *keys, int nkeys)
 {
 	int			columns = 0;	/* looked at */
-	Refusal		refusal = NOT_REFUSED;
 
-	for (int i = 0; i < nkeys && refusal == NOT_REFUSED; i++)
+	for (int i = 0; i < nkeys; i++)
 	{
-		const ScanKeyData *key = &keys[i];
+		const ScanKeyData *members;
+		int			nmembers = 1;
+		Refusal		refusal;
 
 		/* a scan that skips compares columns without keys, too */
-		while (columns < key->sk_attno && refusal == NOT_REFUSED)
-			refusal = BTreeColumnRefusal(index, ++columns);
+		while (columns < keys[i].sk_attno)
+			if ((refusal = BTreeColumnRefusal(index, ++columns)) != NOT_REFUSED)
+				return refusal;
+		if (keys[i].sk_func.fn_oid >= FirstNormalObjectId)
+			return REFUSED_OPERATOR;
+		if ((keys[i].sk_flags & SK_ROW_HEADER) == 0)
+			continue;
+		members = (const ScanKeyData *) DatumGetPointer(keys[i].sk_argument);
+		while ((members[nmembers - 1].sk_flags & SK_ROW_END) == 0)
+			nmembers++;
+		refusal = BTreeComparisonsRefusal(index, members, nmembers);
 		if (refusal != NOT_REFUSED)
-			break;
-		if ((key->sk_flags & SK_ROW_HEADER) == 0)
-			refusal = key->sk_func.fn_oid < FirstNormalObjectId ?
-				NOT_REFUSED : REFUSED_OPERATOR;
-		else
-			for (const ScanKeyData *member =
-					 (const ScanKeyData *) DatumGetPointer(key->sk_argument);
-				 refusal == NOT_REFUSED; member++)
-			{
-				refusal = BTreeComparisonsRefusal(index, member, 1);
-				if (member->sk_flags & SK_ROW_END)
-					break;
-			}
+			return refusal;
 	}
-	return refusal;
+	return NOT_REFUSED;
 }
 
 /*

@@ -8,6 +8,8 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/transam.h"
 #include "access/tupmacs.h"
 #include "catalog/pg_type_d.h"
 #include "index/index_page.h"
@@ -142,8 +144,14 @@ static const Oid infallible_types[] = {
 bool
 TypeComparesInfallibly(Oid type)
 {
-	for (int i = 0; i < lengthof(infallible_types); i++)
-		if (infallible_types[i] == type)
-			return true;
-	return false;
+	return OID_IS_AMONG(type, infallible_types);
+}
+
+bool
+ColumnFunctionsAreServers(Relation index, int column)
+{
+	for (int i = 1; i <= index->rd_indam->amsupport; i++)
+		if (index_getprocid(index, column, i) >= FirstNormalObjectId)
+			return false;
+	return true;
 }

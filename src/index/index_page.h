@@ -152,6 +152,18 @@ KeyIsUsual(const ScanKeyData *key)
 			(SK_ROW_HEADER | SK_ROW_MEMBER | SK_SEARCHARRAY)) == 0;
 }
 
+/* Is an OID one of those in an array? */
+static inline bool
+OidIsAmong(Oid oid, const Oid *array, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (array[i] == oid)
+			return true;
+	return false;
+}
+
+#define OID_IS_AMONG(oid, array) OidIsAmong((oid), (array), lengthof(array))
+
 /*
  * Do the server's comparisons of two values of a type never raise an error,
  * even if the values are damaged?
@@ -168,5 +180,8 @@ KeyTypeIsPlain(Oid type)
 {
 	return type == ANYENUMOID || TypeComparesInfallibly(type);
 }
+
+/* Are all support functions of a column (from 1 on) the server's own? */
+extern bool ColumnFunctionsAreServers(Relation index, int column);
 
 #endif							/* PG_LOOKAHEAD_INDEX_PAGE_H */

@@ -24,9 +24,8 @@ int64		lookahead_reads_granted = 0;
 static Throttle throttle;
 
 void
-ReadRateBegin(ReadRate *rate, bool throttled)
+ReadRateBegin(void)
 {
-	rate->throttled = throttled;
 	if (throttle.rate != lookahead_max_read_rate)
 		lookahead_reads_granted = 0;
 }
@@ -41,7 +40,7 @@ ReadRateReload(void)
 }
 
 void
-ReadRateWait(const ReadRate *rate)
+ReadRateWait(void)
 {
 	static uint32 wait_event = 0;
 	int64		waited = 0;
@@ -54,7 +53,7 @@ ReadRateWait(const ReadRate *rate)
 		int64		now;
 		int64		us;
 
-		ReadRateFollow(rate);
+		ReadRateFollow(true);
 		if (lookahead_max_read_rate == 0)
 			return;
 		INSTR_TIME_SET_CURRENT(clock);

@@ -5,8 +5,8 @@
  *
  * A sweep asks before it starts the read of a block, and counts the block:
  *
- *		if (ReadRateAllows(&sweep->rate))
- *			ReadRateUse(&sweep->rate);
+ *		if (ReadRateAllows(sweep->throttled))
+ *			ReadRateUse(sweep->throttled);
  *
  * If not, it calls ReadRateWait() at a moment when it holds no pin.
  *
@@ -27,30 +27,28 @@
  */
 extern int	lookahead_max_read_rate;
 
-typedef struct ReadRate
-{
-	bool		throttled;		/* does the setting hold? */
-} ReadRate;
-
 /* Blocks that sweeps of this process may read before one waits. */
 extern int64 lookahead_reads_granted;
 
 /* A sweep begins.  What was granted at another rate is gone. */
-extern void ReadRateBegin(ReadRate *rate, bool throttled);
+extern void ReadRateBegin(void);
 
-/* May one more block be asked for, or has the rate to be kept first? */
+/*
+ * May a sweep, which is throttled or not, ask for one more block, or has the
+ * rate to be kept first?
+ */
 static inline bool
-ReadRateAllows(const ReadRate *rate)
+ReadRateAllows(bool throttled)
 {
-	return likely(!rate->throttled || lookahead_max_read_rate == 0) ||
+	return likely(!throttled || lookahead_max_read_rate == 0) ||
 		lookahead_reads_granted > 0;
 }
 
 /* Count one more block that is asked for. */
 static inline void
-ReadRateUse(const ReadRate *rate)
+ReadRateUse(bool throttled)
 {
-	if (unlikely(rate->throttled) && lookahead_reads_granted > 0)
+	if (unlikely(throttled) && lookahead_reads_granted > 0)
 		lookahead_reads_granted--;
 }
 
@@ -58,16 +56,16 @@ ReadRateUse(const ReadRate *rate)
  * Wait until the rate allows to read on.  Checks for interrupts, which end the
  * wait at once, and so does a change of the setting.
  */
-extern void ReadRateWait(const ReadRate *rate);
+extern void ReadRateWait(void);
 
 /* Read the configuration files again. */
 extern void ReadRateReload(void);
 
 /* Read them again if a reload was asked for and the rate is limited. */
 static inline void
-ReadRateFollow(const ReadRate *rate)
+ReadRateFollow(bool throttled)
 {
-	if (unlikely(ConfigReloadPending) && rate->throttled)
+	if (unlikely(ConfigReloadPending) && throttled)
 		ReadRateReload();
 }
 

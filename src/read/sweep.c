@@ -70,7 +70,7 @@ sweep_item_block(const Sweep *sweep, BlockNumber item)
 static inline bool
 sweep_rate_allows(Sweep *sweep)
 {
-	if (ReadRateAllows(&sweep->rate))
+	if (ReadRateAllows(sweep->throttled))
 		return true;
 	sweep->held_up = true;
 	return false;
@@ -87,7 +87,7 @@ sweep_next_block(ReadStream *stream, void *callback_private_data,
 		(sweep->ahead >= sweep->depth.stop &&
 		 !DepthExtendLeg(&sweep->depth, sweep->end)))
 		return InvalidBlockNumber;
-	ReadRateUse(&sweep->rate);
+	ReadRateUse(sweep->throttled);
 	return sweep_item_block(sweep, sweep->ahead++);
 }
 
@@ -111,7 +111,7 @@ sweep_next_unskipped_block(ReadStream *stream, void *callback_private_data,
 		if (!PROFILED(PROFILE_STREAM_CALLBACK,
 					  sweep->skip(block, sweep->arg)))
 		{
-			ReadRateUse(&sweep->rate);
+			ReadRateUse(sweep->throttled);
 			return block;
 		}
 		sweep->skipped++;
@@ -293,7 +293,7 @@ sweep_set_range(Sweep *sweep, BlockNumber first, BlockNumber end)
 static void
 sweep_take_first(Sweep *sweep)
 {
-	if (ReadRateAllows(&sweep->rate))
+	if (ReadRateAllows(sweep->throttled))
 		sweep_take_upcoming(sweep);
 	else
 		sweep->dropped = true;
@@ -304,7 +304,8 @@ SweepBegin(Sweep *sweep)
 {
 	sweep->mcxt = CurrentMemoryContext;
 	sweep->current = InvalidBlockNumber;
-	ReadRateBegin(&sweep->rate, progress_activity.throttled);
+	sweep->throttled = progress_activity.throttled;
+	ReadRateBegin();
 	if (!sweep->maintenance)
 		sweep->strategy = GetAccessStrategy(BAS_BULKREAD);
 	sweep_set_range(sweep, sweep->first, sweep->end);
@@ -371,12 +372,12 @@ SweepNext(Sweep *sweep)
 	if (unlikely(sweep->dropped))
 	{
 		sweep->dropped = false;
-		if (!ReadRateAllows(&sweep->rate))
-			ReadRateWait(&sweep->rate);
+		if (!ReadRateAllows(sweep->throttled))
+			ReadRateWait();
 		sweep_take_upcoming(sweep);
 	}
 	else
-		ReadRateFollow(&sweep->rate);
+		ReadRateFollow(sweep->throttled);
 	buffer = sweep->upcoming;
 	if (likely(BufferIsValid(buffer)))
 	{

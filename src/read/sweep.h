@@ -116,7 +116,7 @@ typedef struct Sweep
 	BlockNumber told;			/* items before it are known to be done */
 	bool		dropped;		/* nothing is read ahead at the moment */
 	bool		held_up;		/* the stream has ended because of the rate */
-	ReadRate	rate;
+	bool		throttled;		/* does pg_lookahead.max_read_rate hold? */
 	ErrorContextCallback context;
 } Sweep;
 

@@ -237,12 +237,12 @@ bitmap_serves(PlanState *plan_state, Refusal *refusal)
 		return true;
 	if (IsCatalogRelationOid(index->rd_index->indrelid))
 		*refusal = REFUSED_CATALOG;
-	else if ((*refusal = BTreeComparisonsRefusal(
-				  index, state->biss_ScanKeys, state->biss_NumScanKeys)) !=
-			 NOT_REFUSED)
-		;
-	else if (index->rd_amhandler != F_BTHANDLER ||
-			 !IndexRoutineAdd(index, &members))
+	else
+		*refusal = BTreeComparisonsRefusal(index, state->biss_ScanKeys,
+										   state->biss_NumScanKeys);
+	if (*refusal == NOT_REFUSED &&
+		(index->rd_amhandler != F_BTHANDLER ||
+		 !IndexRoutineAdd(index, &members)))
 		*refusal = REFUSED_INDEX_METHOD;
 	return true;
 }
