@@ -119,15 +119,19 @@ def of_one_execution(parts: list[Counter[str]]) -> Counter[str]:
 
 
 def counted(cluster: Cluster, cases: list[str], settings: dict[str, str], out: Path) -> list[Counter[str]]:
-    """For each case, the instructions of one execution, by function."""
+    """For each case, the instructions of one execution, by function.
+
+    Each side changes a copy of the data, so that all of them find the same."""
     home = Home.of_this_process()
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(mode=0o777)
     out.chmod(0o777)
+    data = out / "data"
+    subprocess.run(["cp", "-a", cluster.data, data], check=True)
     statements = [CACHE, *(statement for case in cases for statement in statements_of(case))]
     command = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}/part"]
     command += ["--dump-before=pg_parse_query", "--compress-strings=no", "--compress-pos=no"]
-    command += [str(cluster.bindir / "postgres"), "--single", "-D", str(cluster.data)]
+    command += [str(cluster.bindir / "postgres"), "--single", "-D", str(data)]
     for name, value in {**SETTINGS, **settings}.items():
         command += ["-c", f"{name}={value}"]
     done = subprocess.run(
@@ -135,7 +139,7 @@ def counted(cluster: Cluster, cases: list[str], settings: dict[str, str], out: P
         input="".join(f"{statement}\n" for statement in [*statements, "SELECT 1"]),
         capture_output=True,
         text=True,
-        cwd=cluster.data,
+        cwd=data,
         **home.as_server(),
     )
     if done.returncode or re.search(r"(?:ERROR|FATAL):", done.stderr):
