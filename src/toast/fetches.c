@@ -285,11 +285,18 @@ ToastFetchesWatch(const ToastScan *scan)
 	if (!OidIsValid(toast_table) || fetches_are_watched(toast_table) ||
 		!ConditionalLockRelationOid(toast_table, AccessShareLock))
 		return;
-	table = table_open(toast_table, NoLock);
-	indexes = RelationGetIndexList(table);
 	last = (last + 1) % REMEMBERED;
 	entry = &replaced[last];
 	*entry = (Replaced) {.table = toast_table};
+
+	/* a node above may have values of a table that has been dropped since */
+	table = try_table_open(toast_table, NoLock);
+	if (table == NULL)
+	{
+		UnlockRelationOid(toast_table, AccessShareLock);
+		return;
+	}
+	indexes = RelationGetIndexList(table);
 	foreach(lc, indexes)
 	{
 		Oid			oid = lfirst_oid(lc);

@@ -626,6 +626,25 @@ def test_a_cursor_that_has_failed_is_forgotten(sides: Sides, name: str) -> None:
     run(side.conn, "ROLLBACK")
 
 
+def test_a_dropped_table_of_which_a_sort_has_values(sides: Sides) -> None:
+    """Values that a function has returned are an error of stock's if they are fetched, and none if they are not."""
+    query = """SELECT s.id, CASE WHEN s.id < 50 THEN md5(s.a) END FROM
+        (SELECT v.* FROM values_of_x() AS v JOIN d ON d.id = v.id ORDER BY v.id OFFSET 0) AS s"""
+    for side in sides.values():
+        side.rebuild()
+        with side.conn.transaction(force_rollback=True):
+            run(
+                side.conn,
+                "CREATE FUNCTION values_of_x() RETURNS TABLE (id int, a text) LANGUAGE plpgsql AS"
+                " $$ BEGIN RETURN QUERY SELECT x.id, x.a FROM x WHERE md5(x.a) > ''; END $$",
+                *off("indexscan", "mergejoin", "nestloop"),
+                f"DECLARE c CURSOR FOR {query}",
+            )
+            assert len(fetch(side.conn, "FETCH 60 FROM c")) == 60
+            run(side.conn, "DROP TABLE x")
+            assert fetch(side.conn, "FETCH ALL FROM c") == [(i, None) for i in range(61, 401)]
+
+
 def test_temporary_tables_and_catalogs_are_left_alone(sides: Sides) -> None:
     """Of a temporary table no value is read ahead, though of a copy of it values are."""
     side = sides["forced"]
