@@ -5,7 +5,9 @@
  *		see coming_rows.h.
  *
  * A turn is the place of a row in the scan: that of its page in the upper bits,
- * and that of the row on the page in the lower 16.
+ * and that of the row on the page in the lower 16.  In a bitmap scan, a row
+ * that has moved within its page keeps the place of the version that its index
+ * entry names, though its own offset may be that of a place behind it.
  *
  *-------------------------------------------------------------------------
  */
@@ -140,26 +142,48 @@ coming_offset_of(const ComingRows *rows, int row)
 	return rows->nrows < 0 ? row + 1 : rows->offsets[row];
 }
 
+/* The turn of a row, which is counted from 0 among the rows of its page. */
+static inline uint64
+coming_heap_turn(const ComingRows *rows, HeapScanDesc scan, HeapTuple tuple,
+				 int row)
+{
+	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tuple->t_self);
+
+	return coming_place_of(rows, scan, block) << 16 |
+		(IsA(rows->scan, BitmapHeapScanState) ? row + 1 :
+		 ItemPointerGetOffsetNumberNoCheck(&tuple->t_self));
+}
+
+/* Which of the rows of the page that the scan holds is this one?  -1: none. */
+static int
+coming_find_row(HeapScanDesc scan, HeapTuple tuple)
+{
+	int			nrows = Min((int) scan->rs_ntuples, MaxHeapTuplesPerPage);
+
+	if (ItemPointerGetBlockNumberNoCheck(&tuple->t_self) == scan->rs_cblock)
+		for (int i = 0; i < nrows; i++)
+			if (scan->rs_vistuples[i] ==
+				ItemPointerGetOffsetNumberNoCheck(&tuple->t_self))
+				return i;
+	return -1;
+}
+
 /* Go on after the current row; false if the scan stands on none. */
 static bool
 coming_heap_restart(ComingRows *rows, HeapScanDesc scan)
 {
 	HeapTuple	tuple = coming_row_of_slot(rows);
-	int			row = 0;
+	int			row = tuple == NULL ? -1 : coming_find_row(scan, tuple);
 
-	if (tuple == NULL || ItemPointerGetBlockNumberNoCheck(&tuple->t_self) !=
-		scan->rs_cblock)
+	if (row < 0)
 		return false;
 	rows->block = scan->rs_cblock;
 	rows->how = ROW_IS_VISIBLE;
+	rows->row = row;
 	rows->nrows = Min((int) scan->rs_ntuples, MaxHeapTuplesPerPage);
 	memcpy(rows->offsets, scan->rs_vistuples,
 		   rows->nrows * sizeof(OffsetNumber));
-	while (row < rows->nrows && rows->offsets[row] !=
-		   ItemPointerGetOffsetNumberNoCheck(&tuple->t_self))
-		row++;
-	rows->row = row;
-	return row < rows->nrows;
+	return true;
 }
 
 /*
@@ -306,12 +330,12 @@ coming_visit_page(ComingRows *rows, HeapScanDesc scan, RowVisitor *visitor,
 	while (rows->row + 1 < nrows && more)
 	{
 		OffsetNumber offset = coming_offset_of(rows, ++rows->row);
-		uint64		place = coming_place_of(rows, scan, rows->block);
 		HeapTupleData row;
 
 		ItemPointerSetBlockNumber(&row.t_self, rows->block);
 		if (HeapRowAt(page, offset, rows->how, &row))
-			more = visitor->visit(visitor, place << 16 | offset, &row);
+			more = visitor->visit(
+				visitor, coming_heap_turn(rows, scan, &row, rows->row), &row);
 	}
 	*ended = rows->row + 1 >= nrows;
 	UnlockReleaseBuffer(buffer);
@@ -441,8 +465,8 @@ ComingRowsCurrent(ComingRows *rows, RowVisitor *visitor, uint64 *turn)
 
 		if (scan == NULL)
 			return false;
-		*turn = coming_place_of(rows, scan, scan->rs_cblock) << 16 |
-			ItemPointerGetOffsetNumberNoCheck(&tuple->t_self);
+		*turn = coming_heap_turn(rows, scan, tuple,
+								 coming_find_row(scan, tuple));
 	}
 	(void) visitor->visit(visitor, *turn, tuple);
 	return true;

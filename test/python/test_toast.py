@@ -319,6 +319,26 @@ def test_parallel_scans_know_their_pages(sides: Sides, table: str) -> None:
     assert together["values_unused"] <= ROWS / 20
 
 
+def test_rows_that_have_moved_within_their_pages(sides: Sides) -> None:
+    """They come to a bitmap scan in the place of the version that the index names."""
+    run(
+        sides["off"].conn,
+        "CREATE TABLE moved (id int, n int, a text STORAGE EXTERNAL) WITH (autovacuum_enabled = off, fillfactor = 50)",
+        "INSERT INTO moved SELECT i, 0, repeat(md5(i::text), 100) FROM generate_series(1, 600) AS i",
+        "CREATE INDEX ON moved (id)",
+        "VACUUM (ANALYZE) moved",
+        "UPDATE moved SET n = 1 WHERE id % 4 = 0",
+    )
+    settings = ("SET enable_seqscan = off", "SET enable_indexscan = off")
+    query = "SELECT id, md5(a) FROM moved WHERE id > 0"
+    for side in sides.values():
+        side.run(query, "moved")  # the index's root is known
+    _, stock, ours, ahead = compared(sides, query, "moved", *settings)
+    assert ours == stock
+    assert ahead["chunk_blocks_read"] > 0.9 * (stock["read"] - 16)
+    assert ahead["values_unused"] == 0
+
+
 def test_rows_that_others_have_deleted(sides: Sides) -> None:
     """A row of which its hint bits tell that it is gone, but not for an older snapshot, ends no look-ahead."""
     side = sides["forced"]
