@@ -53,7 +53,8 @@ struct RowsAbove
 	bool		harmless;		/* rows that are certain may be fetched */
 	bool		infallible;		/* others as well */
 	List	   *params;			/* that have to be known for it */
-	RowsAhead  *ahead;			/* NULL: none may be ahead */
+	RowsAhead  *ahead;			/* NULL: none has been since the last end */
+	int64		granted;		/* bytes of memory for them */
 	bool		watching;		/* rescans */
 	bool		begun_again;
 	bool		running;		/* the node is being executed */
@@ -101,6 +102,13 @@ RowsAboveCreate(AheadNode *node, ExecProcNodeMtd fetch)
 	return rows;
 }
 
+/* May rows be ahead, as far as the plan tells? */
+static inline bool
+rows_above_may_be_ahead(const RowsAbove *rows)
+{
+	return rows->harmless || rows->infallible;
+}
+
 /* Find out whether rows may be ahead. */
 static void
 rows_above_open(RowsAbove *rows)
@@ -112,21 +120,43 @@ rows_above_open(RowsAbove *rows)
 	MemoryContext old = MemoryContextSwitchTo(query->estate->es_query_cxt);
 
 	rows->opened = true;
-	rows->harmless = !bounds->may_stop &&
+	rows->harmless = !bounds->restores && !bounds->may_stop &&
 		HarmlessPlanRefusal(plan_state, false, SettingsStay(query),
 							&rows->params) == NOT_REFUSED;
-	rows->infallible = ReturnsInfallibly(plan_state, false);
-	if (!bounds->restores && (rows->harmless || rows->infallible))
-	{
-		rows->ahead = RowsAheadCreate(query->estate->es_query_cxt, MOST_ROWS,
-									  AheadGrant(query,
-												 MOST_ROWS * BYTES_PER_ROW,
-												 LEAST_BYTES), 0);
-		if (plan_state->ps_ExprContext == NULL)
-			ExecAssignExprContext(query->estate, plan_state);
-	}
+	rows->infallible =
+		!bounds->restores && ReturnsInfallibly(plan_state, false);
+	if (rows_above_may_be_ahead(rows) && plan_state->ps_ExprContext == NULL)
+		ExecAssignExprContext(query->estate, plan_state);
 	MemoryContextSwitchTo(old);
 	UncountCatalogs(&before);
+}
+
+static inline int
+rows_above_size(const RowsAbove *rows)
+{
+	return rows->ahead == NULL ? 0 : RowsAheadSize(rows->ahead);
+}
+
+static void
+rows_above_open_ring(RowsAbove *rows)
+{
+	AheadQuery *query = rows->node->query;
+
+	rows->granted =
+		AheadGrant(query, MOST_ROWS * BYTES_PER_ROW, LEAST_BYTES);
+	rows->ahead = RowsAheadCreate(query->estate->es_query_cxt, MOST_ROWS,
+								  rows->granted, 0);
+}
+
+/* All rows have been handed out: leave the memory to other nodes. */
+static void
+rows_above_close_ring(RowsAbove *rows)
+{
+	if (rows->ahead == NULL)
+		return;
+	RowsAheadDestroy(rows->ahead);
+	rows->ahead = NULL;
+	rows->node->query->memory -= rows->granted;
 }
 
 /* Called when the node is begun again. */
@@ -143,7 +173,8 @@ rows_above_note_rescan(Datum arg)
 static void
 rows_above_forget(RowsAbove *rows)
 {
-	RowsAheadForget(rows->ahead);
+	if (rows->ahead != NULL)
+		RowsAheadForget(rows->ahead);
 	rows->first = rows->next = rows->tail;
 	rows->ended = false;
 }
@@ -156,7 +187,7 @@ rows_above_execute_node(RowsAbove *rows)
 	TupleTableSlot *slot;
 	int			n;
 
-	rows->node->rows_held = RowsAheadSize(rows->ahead);
+	rows->node->rows_held = rows_above_size(rows);
 	rows->running = true;
 	slot = rows->fetch(rows->node->plan_state);
 	rows->running = false;
@@ -178,7 +209,7 @@ rows_above_execute_node(RowsAbove *rows)
 static void
 rows_above_set_back(RowsAbove *rows)
 {
-	int			n = RowsAheadSize(rows->ahead) + rows->ended;
+	int			n = rows_above_size(rows) + rows->ended;
 
 	rows_above_forget(rows);
 	for (int i = 0; i < n; i++)
@@ -212,14 +243,17 @@ static void
 rows_above_fill(RowsAbove *rows, int wanted)
 {
 	while (!rows->ended && rows->tail < rows->next + wanted &&
-		   rows_above_may_fetch(rows, RowsAheadSize(rows->ahead)))
+		   rows_above_may_fetch(rows, rows_above_size(rows)))
 	{
 		TupleTableSlot *slot = rows_above_execute_node(rows);
 
 		CHECK_FOR_INTERRUPTS();
 		rows->ended = slot == NULL;
-		if (slot != NULL)
-			(void) RowsAheadAdd(rows->ahead, slot);
+		if (slot == NULL)
+			break;
+		if (rows->ahead == NULL)
+			rows_above_open_ring(rows);
+		(void) RowsAheadAdd(rows->ahead, slot);
 	}
 }
 
@@ -227,10 +261,11 @@ TupleTableSlot *
 RowsAboveFetch(RowsAbove *rows, int wanted)
 {
 	PlanState  *plan_state = rows->node->plan_state;
+	TupleTableSlot *slot;
 
 	if (!rows->opened)
 		rows_above_open(rows);
-	if (rows->ahead == NULL)
+	if (!rows_above_may_be_ahead(rows))
 		return rows->fetch(plan_state);
 	if (rows->begun_again)
 	{
@@ -250,19 +285,20 @@ RowsAboveFetch(RowsAbove *rows, int wanted)
 	}
 	rows_above_fill(rows, wanted);
 	rows->handed_out++;
-	if (RowsAheadSize(rows->ahead) > 0)
+	if (rows_above_size(rows) > 0)
 		return RowsAheadNext(rows->ahead)->slot;
-	if (!rows->ended)
-		return rows_above_execute_node(rows);
+	slot = rows->ended ? NULL : rows_above_execute_node(rows);
 	rows->ended = false;
-	return NULL;
+	if (slot == NULL)
+		rows_above_close_ring(rows);
+	return slot;
 }
 
 bool
 RowsAboveServe(RowsAbove *rows, Oid toast_table, Oid value)
 {
-	if (rows->ahead == NULL ||
-		(!rows->infallible && RowsCertain(rows->node) == 0))
+	if (!rows->infallible &&
+		(!rows->harmless || RowsCertain(rows->node) == 0))
 		return false;
 	rows->toast_table = toast_table;
 	if (RowsAboveGoTo(rows, value))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import mmap
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -591,6 +592,22 @@ def test_a_sort_turns_round(sides: Sides) -> None:
                 assert (values > 50) == (side.name == "forced"), (limit, memory, values)
                 seen[side.name, limit] = rows
         assert seen["forced", limit] == seen["off", limit]
+
+
+def test_sorts_leave_their_memory_to_each_other(sides: Sides) -> None:
+    """Of wide rows as many are ahead of the last sort of an Append node as of the first one."""
+    side = sides["forced"]
+    if side.cluster.version < 18:
+        pytest.skip("PostgreSQL 17 lets nobody add to EXPLAIN")
+    one = "SELECT id, length(pad), md5(a) FROM (SELECT * FROM wide{0} ORDER BY id % 7, id OFFSET 0) AS s{0}"
+    query = " UNION ALL ".join(one.format(i) for i in range(4))
+    with side.conn.transaction(force_rollback=True):
+        for i in range(4):
+            run(side.conn, f"CREATE TABLE wide{i} (LIKE wide INCLUDING STORAGE)")
+            run(side.conn, f"INSERT INTO wide{i} SELECT * FROM wide LIMIT 200")
+        run(side.conn, "SET LOCAL work_mem = '256kB'")
+        most = re.findall(r"'Look-Ahead Maximum Values': (\d+)", str(query_plan(side.conn, query)))
+    assert len(most) == 4 and len(set(most)) == 1
 
 
 def test_values_above_a_sort_are_not_of_the_scan(sides: Sides) -> None:
