@@ -347,7 +347,8 @@ inner_side_enter(InnerWalk *walk, PlanState *child)
 	PlanState  *parent = walk->parent;
 
 	if (child != outerPlanState(parent) && child != innerPlanState(parent) &&
-		!IsA(parent, SubqueryScanState))
+		!(IsA(parent, SubqueryScanState) &&
+		  child == ((SubqueryScanState *) parent)->subplan))
 	{
 		/* a subplan */
 		walk->bounds = (RowBounds) {.may_stop = true};

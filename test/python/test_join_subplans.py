@@ -97,6 +97,7 @@ def test_subplans_count_as_stock(sides: JoinSides, name: str) -> None:
 UNREACHED = {
     "a CASE": "SELECT o.id, CASE WHEN o.id <> 35 THEN (SELECT i2.id FROM i2 WHERE i2.k = 10 / (o.id - 35)) END FROM o",
     "a condition before it": "SELECT o.id FROM o WHERE o.c <> '35' AND (o.c || 'x' = '' OR o.id <> 35 AND (SELECT i2.id FROM i2 WHERE i2.k = 10 / (o.id - 35)) IS NULL)",
+    "a CASE of a subquery": "SELECT o.id, q.c FROM o, LATERAL (SELECT CASE WHEN o.id <> 35 THEN (SELECT i2.id FROM i2 WHERE i2.k = 10 / (o.id - 35)) END AS c FROM (SELECT count(*) FROM i2 WHERE k < 9) n OFFSET 0) q",
     "a filter": "SELECT o.id FROM o WHERE o.id <> 35 AND (SELECT i2.id FROM i2 WHERE i2.k = 10 / (o.id - 35)) IS NULL",
     "a filter that fails, too": "SELECT o.id FROM o WHERE o.id <> 35 AND 10 / (o.id - 35) < 99 AND (SELECT i2.id FROM i2 WHERE i2.k = o.k) >= 0",
     "another subplan": "SELECT o.id FROM o WHERE (SELECT t.id FROM t WHERE t.id = o.id AND o.id <> 35) IS NOT NULL AND (SELECT i2.id FROM i2 WHERE i2.k = 10 / (o.id - 35) AND i2.pad <> 'q' AND i2.id <> -7 AND i2.m >= 0) IS NULL",
