@@ -416,7 +416,7 @@ def test_a_report_of_a_run(tmp_path: Path) -> None:
     assert done.returncode in (0, 1), done.stderr
     assert tool("bench-report", results, "-o", page).returncode == 0
     assert "LIMIT 16" in page.read_text()
-    assert not list(tmp_path.glob(".*.partial"))
+    assert set(tmp_path.iterdir()) == {page, results}
 
 
 def test_progress_shows_names_as_they_are() -> None:

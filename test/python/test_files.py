@@ -52,6 +52,18 @@ def test_links_in_a_circle_are_replaced(tmp_path: Path) -> None:
     assert json.loads(link.read_text())["servers"] and not link.is_symlink()
 
 
+def test_a_file_is_written_by_a_name_that_nobody_else_uses(tmp_path: Path) -> None:
+    """Neither a link that another user has made, nor another report that writes the same file at once."""
+    file, other = tmp_path / "page.html", tmp_path / "other"
+    other.write_text("somebody's")
+    tmp_path.joinpath(".page.html.partial").symlink_to(other)
+    with files.replacing(file) as first:
+        first.write_text("first")
+        files.write(file, "second")
+        assert file.read_text() == "second"
+    assert file.read_text() == "first" and not file.is_symlink() and other.read_text() == "somebody's"
+
+
 @pytest.mark.parametrize("option", ["--html", "--prometheus"])
 def test_a_file_named_by_a_hyphen_is_not_made(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

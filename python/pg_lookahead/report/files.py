@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,23 +16,23 @@ LONGEST = 1 << 29
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a path beside ``path`` to write to; the file takes its place if all goes well, else it is removed.
+    """Give a path near ``path`` to write to; the file takes its place if all goes well, else it is removed.
 
     A symbolic link stays, and the file that it names is replaced.  A device or a pipe (such as
     /dev/null) is written to, since another file in its place would break other programs.
     ClusterError, which names ``path``, if it cannot be written."""
     target = Path(os.path.realpath(path))  # Path.resolve() raises an error for links in a circle
-    special = target.exists() and not target.is_file() and not target.is_dir()
-    partial = target if special else target.with_name(f".{target.name}.partial")
     try:
-        yield partial
-        if not special:
+        if target.exists() and not target.is_file() and not target.is_dir():
+            yield target
+            return
+        # A name that others know they could give to a link, and two programs would share it.
+        with tempfile.TemporaryDirectory(prefix=".pg_lookahead-", dir=target.parent) as directory:
+            partial = Path(directory, target.name)
+            yield partial
             partial.replace(target)
     except OSError as error:
         raise ClusterError(f"cannot write {path}: {error.strerror or error}") from None
-    finally:
-        if not special:
-            partial.unlink(missing_ok=True)
 
 
 def write(path: Path, text: str) -> None:
