@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock, Mock
+from unittest.mock import AsyncMock, Mock, patch
 
 import msgspec
 import psycopg
@@ -191,6 +191,16 @@ def test_plans_of_a_log(tmp_path: Path, kind: str) -> None:
     file.write_text("".join(f"LOG:  {one}\n" for one in ("nothing", *NO_PLANS)))
     with pytest.raises(ClusterError, match="no plan in JSON"):
         logs.read(file)
+
+
+def test_a_log_in_which_a_statement_imitates_a_long_plan_is_read_once(tmp_path: Path) -> None:
+    """Not from its start on with each line that might be its last."""
+    file = tmp_path / "log"
+    file.write_text("LOG:  duration: 1.0 ms  plan:\n\t{ x\n" + "\t}\n" * 1000)
+    decoding = patch.object(logs, "_DECODER", Mock(wraps=json.JSONDecoder()))
+    with decoding as decoder, pytest.raises(ClusterError, match="no plan in JSON"):
+        logs.read(file)
+    assert decoder.raw_decode.call_count <= 2
 
 
 def test_a_log_alone_makes_a_report() -> None:

@@ -62,7 +62,9 @@ def _plans(lines: Iterator[str]) -> Iterator[tuple[float, dict[str, Any]]]:
         try:
             told = _DECODER.raw_decode(text.lstrip())[0]
         except (ValueError, RecursionError):
-            continue  # the rest is in the lines that follow
+            if start:
+                continue  # the rest is in the lines that follow
+            told = None  # not a plan, so that it is not read again with each line that looks like the last
         if isinstance(told, dict) and "Plan" in told:
             yield milliseconds, told
         milliseconds, text = 0.0, ""
