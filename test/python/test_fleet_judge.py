@@ -85,8 +85,10 @@ def test_a_look_up_by_a_unique_key_is_promised_nothing() -> None:
 def test_the_command_that_tries_a_statement_has_a_place_for_each_parameter() -> None:
     one = msgspec.structs.replace(statement(1.0, 0.5, 1000), query="SELECT $2 FROM t WHERE a = $1 OR b = $2")
     assert judge.try_command(one, "dbname=shop").endswith("dbname=shop --param '$1' --param '$2'")
-    one.query = "SELECT 1 /* for $10000000000 */"
-    assert "--param" not in judge.try_command(one, "dbname=shop")
+    one.query, one.queryid = "SELECT 1 /* for $10000000000 */", "7; touch x"
+    assert (
+        judge.try_command(one, "dbname=shop") == "pg_lookahead try --queryid '7; touch x' --dsn=dbname=shop"
+    )
 
 
 def test_a_statement_without_spaces_is_shown() -> None:

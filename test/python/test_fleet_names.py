@@ -11,13 +11,15 @@ import pytest
 
 from command_line import dsn_of, refused, tool
 from conftest import MakeCluster
+from pg_lookahead.fleet import queries
 from pg_lookahead.server import dsn
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
 from queries import run
 
 # since 19, names of databases have no newline
-HOSTILE = f"a\x1b[2J\x07{'' if Installation.find().major >= 19 else chr(10)}'\"; $(touch x) \ufffe\uffff"
+NEWLINE = "" if Installation.find().major >= 19 else "\n"
+HOSTILE = f"a\x1b[2J\x07{NEWLINE}'\"; $(touch x) \ufffe\uffff\u202e\u2028"
 READ = "SELECT count(*) FROM {}"
 
 
@@ -69,7 +71,9 @@ def test_names_of_any_bytes_destroy_nothing(server: Cluster, tmp_path: Path) -> 
     assert any("caf\\xe9" in one["table"] for one in databases["ascii"]["indexes"])
     assert databases[HOSTILE]["relations"] and databases[HOSTILE]["indexes"]
     page = outputs["html"].read_text()
-    assert "caf\\xe9" in page and not {"\x1b", "\x07", "\ufffe", "\uffff"} & set(page + done.stdout)
+    assert "caf\\xe9" in page and not {"\x1b", "\x07", "\ufffe", "\uffff", "\u202e", "\u2028"} & set(
+        page + done.stdout
+    )
     assert "\\x1b" in page and page.count("<svg") == 2 and outputs["prometheus"].read_text()
 
 

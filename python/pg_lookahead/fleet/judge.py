@@ -77,7 +77,8 @@ def try_command(statement: Statement, dsn: str) -> str:
     known = set(re.findall(r"\$(\d+)", statement.query))  # and sums of money in its comments
     parameters = takewhile(known.__contains__, map(str, count(1)))
     values = "".join(f" --param '${number}'" for number in parameters)
-    return f"pg_lookahead try --queryid {statement.queryid} --dsn={shlex.quote(without_secrets(dsn))}{values}"
+    queryid, place = map(shlex.quote, (statement.queryid, without_secrets(dsn)))  # as the server told them
+    return f"pg_lookahead try --queryid {queryid} --dsn={place}{values}"
 
 
 def likely(statement: Statement) -> bool:

@@ -84,7 +84,9 @@ def _wide_enough(console: Console) -> Console:
 
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
-_CONTROL |= {code: f"\\u{code:04x}" for code in (*range(0xD800, 0xE000), 0xFFFE, 0xFFFF)}
+_DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+"""Ends of lines, and marks by which what follows is shown in another order than it is written in."""
+_CONTROL |= {code: f"\\u{code:04x}" for code in (*_DIRECTIONS, *range(0xD800, 0xE000), 0xFFFE, 0xFFFF)}
 
 
 def plain(text: str) -> str:
