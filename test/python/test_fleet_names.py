@@ -81,8 +81,6 @@ def test_a_fault_of_one_database_is_a_line_of_it(
     server: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever it is: here, an answer that is not of the kind expected."""
-    from pg_lookahead.fleet import queries
-
     broken = queries.RELATIONS.replace("'index' END AS kind", "CASE WHEN current_database() = 'ascii'"
         " THEN NULL ELSE 'index' END END AS kind")  # fmt: skip
     assert broken != queries.RELATIONS
@@ -93,6 +91,35 @@ def test_a_fault_of_one_database_is_a_line_of_it(
     (found,) = json.loads(file.read_text())["servers"]
     wrong = {one["name"] for one in found["databases"] if one["error"] or one["problems"]}
     assert wrong == {"ascii"} and found["databases"][0]["relations"] is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "otherwise", "said"),
+    [
+        ("SERVER", "pg_is_in_recovery() AS standby", "NULL::bool AS standby", "standby"),
+        ("SERVER", "AS standby", "AS no_such", "no_such"),
+        ("DATABASE", "blks_hit AS blocks_hit", "'many' AS blocks_hit", "blocks_hit"),
+        ("SETTINGS", "SELECT name, setting", "SELECT name, 'x' AS setting", "settings: "),
+    ],
+)
+def test_a_server_that_tells_what_none_can_is_a_row_with_the_reason(
+    server: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    told: str,
+    otherwise: str,
+    said: str,
+) -> None:
+    """It costs nothing of what others told."""
+    query = getattr(queries, name)
+    assert told in query
+    monkeypatch.setattr(queries, name, query.replace(told, otherwise))
+    file = tmp_path / "report.json"
+    done = tool("report", "--no-bloat", "--json", file, "--dsn", dsn_of(server))
+    assert done.returncode == 3, done.stderr
+    (found,) = json.loads(file.read_text())["servers"]
+    assert said in str([found["error"], found["problems"], found["databases"]])
 
 
 SECRETS = {

@@ -113,6 +113,13 @@ def reason(error: BaseException) -> str:
     return _NOISE.sub("", text)
 
 
+def _note(one: Server | Database, facts: Row) -> None:
+    """Note facts of a server or a database; an error if it tells any that cannot be."""
+    checked = msgspec.convert({"name": one.name, **facts}, type(one), strict=False)
+    for name in facts:
+        setattr(one, name, getattr(checked, name))
+
+
 class Collector:
     """Fills a report.  say: is called with a line of text for each step"""
 
@@ -180,8 +187,7 @@ class Collector:
                     version = conn.info.parameter_status("server_version")
                     raise Unusable(f"PostgreSQL {version} is too old; {OLDEST} or later is needed")
                 (facts,) = await self._ask(conn, queries.SERVER, Row)
-                for name, value in facts.items():
-                    setattr(server, name, value)
+                _note(server, facts)
                 info = conn.info
                 server.local = info.host.startswith("/") or info.hostaddr in ("127.0.0.1", "::1")
                 if not target.given:
@@ -257,8 +263,7 @@ class Collector:
             database.extension = extension.version
             if extension.distrust:
                 database.problems.append(extension.distrust)
-        for name, value in facts.items():
-            setattr(database, name, value)
+        _note(database, facts)
         query = queries.RELATIONS.format(limit=self._options.limit)
         problems = database.problems
         database.relations = await self._section(problems, "relations", self._ask(conn, query, Relation))

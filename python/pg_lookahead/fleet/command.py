@@ -196,7 +196,10 @@ def _sections(text: str, option: str) -> dict[str, dict[str, str]]:
 def _judge(found: Report, before: Report | None, dsns: dict[str, str]) -> None:
     """Say what the figures mean."""
     for server in found.servers:
-        server.advice = judge.advise(server, found.storage if server.local else None)
+        try:
+            server.advice = judge.advise(server, found.storage if server.local else None)
+        except ValueError as error:  # a value that no setting of PostgreSQL has
+            server.problems.append(f"settings: {error}")
         for database in server.databases:
             for relation in database.relations:
                 relation.served = judge.served(relation, server)
