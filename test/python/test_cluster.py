@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,6 +177,30 @@ def test_evict_a_mapped_relation_and_one_without_a_file(
     conn.execute("CREATE VIEW no_file AS SELECT 1")
     with pytest.raises((ClusterError, psycopg.Error)):
         cluster.evict(conn, "no_file")
+
+
+def test_a_place_of_any_name_will_do() -> None:
+    """But for one with a comma, which separates the directories of a server's socket."""
+    with tempfile.TemporaryDirectory(prefix="a'b \\\"", dir="/tmp") as base:
+        Path(base).chmod(0o755)
+        told = "print(cluster.connect().info.host); sys.exit(3)"
+        process, data = live(after=told, env={**os.environ, "PG_LOOKAHEAD_TMPDIR": base})
+        host, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 3 and host.startswith(base), errors
+    assert data.is_relative_to(base) and gone(data)
+
+
+def test_a_place_with_a_comma_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "_LONGEST_BASE", 1000)
+    one = home.Home.__new__(home.Home)
+    one.user = None
+    for name in ("a b", "a,b"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv("PG_LOOKAHEAD_TMPDIR", str(tmp_path / name))
+        if name == "a b":
+            assert one._choose_base() == tmp_path / name
+    with pytest.raises(ClusterError, match="no comma"):
+        one._choose_base()
 
 
 def test_a_user_without_a_name_is_told_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

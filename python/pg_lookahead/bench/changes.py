@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 
 import msgspec
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from ..measure.meter import Sample
 from ..server.catalogs import Connection
@@ -62,10 +64,11 @@ class Apply(Subject):
             f"CREATE PUBLICATION done FOR TABLE {SCHEMA}.done",
             f"SELECT pg_create_logical_replication_slot('{_NAME}', 'pgoutput')",
         )
-        where = f"host={self.cluster.socket_dir} port={self.cluster.port} user=postgres dbname={_NAME}"
+        place = {"host": str(self.cluster.socket_dir), "port": self.cluster.port, "user": "postgres"}
+        where = sql.Literal(make_conninfo(dbname=_NAME, **place)).as_string(self.conn)
         run(
             self.conn,
-            f"CREATE SUBSCRIPTION {_NAME} CONNECTION '{where}' PUBLICATION changes, done"
+            f"CREATE SUBSCRIPTION {_NAME} CONNECTION {where} PUBLICATION changes, done"
             " WITH (create_slot = false, enabled = false, copy_data = false, streaming = off)",
         )
         if self.cell.cache == "warm":

@@ -81,7 +81,8 @@ def load(conn: Connection, rows: int, report: Callable[[str], None]) -> None:
                 [table],
             ).fetchall()
             file = Path(directory, table)
-            made.execute(f"COPY {table} TO '{file}' (FORMAT csv, HEADER false)")
+            quoted = str(file).replace("'", "''")
+            made.execute(f"COPY {table} TO '{quoted}' (FORMAT csv, HEADER false)")
             _fill(conn, table, ", ".join(f"{name} {kind} NOT NULL" for name, kind in columns), file)
             file.unlink()
     for table, key in _KEYS.items():

@@ -250,7 +250,7 @@ class Cluster:
 def _quoted(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "'" + str(value).replace("'", "''") + "'"
+    return "'" + str(value).replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def _without_pg(environment: Mapping[str, str]) -> dict[str, str]:

@@ -98,8 +98,8 @@ class Home:
         others = [os.environ.get("TMPDIR", ""), "/var/tmp", "/tmp"]
         for candidate in [wanted] if wanted else others:
             path = os.path.realpath(candidate) if candidate else ""
-            if not path or len(path) > _LONGEST_BASE or not os.access(path, os.W_OK):
-                continue
+            if not path or len(path) > _LONGEST_BASE or "," in path or not os.access(path, os.W_OK):
+                continue  # a comma would make two directories of that of a server's socket
             if _is_safe(Path(path)) and self._reaches(Path(path)):
                 return Path(path)
         if wanted and not Path(wanted).is_dir():
@@ -109,7 +109,8 @@ class Home:
         raise ClusterError(
             f"a private server cannot be kept in {which}",
             hint=f"Set PG_LOOKAHEAD_TMPDIR to a directory that {who} can enter and write to, in which no"
-            f" other user can rename what is there, with a path of at most {_LONGEST_BASE} characters.",
+            f" other user can rename what is there, with a path of at most {_LONGEST_BASE} characters and"
+            " no comma.",
         )
 
     def _reaches(self, path: Path) -> bool:
