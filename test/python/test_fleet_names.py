@@ -122,6 +122,16 @@ def test_a_server_that_tells_what_none_can_is_a_row_with_the_reason(
     assert said in str([found["error"], found["problems"], found["databases"]])
 
 
+def test_a_count_of_an_odd_name_costs_no_metrics(
+    server: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "VIEW", 'SELECT *, 1 AS "a b", 2 AS more FROM lookahead.{view}')
+    file = tmp_path / "metrics.prom"
+    done = tool("report", "--no-bloat", "--prometheus", file, "--dsn", dsn_of(server))
+    assert done.returncode == 0, done.stderr
+    assert "join_stats_more{" in file.read_text() and "a b" not in file.read_text() + done.stdout
+
+
 SECRETS = {
     "password": "hunter2-a",
     "sslpassword": "hunter2-b",

@@ -46,6 +46,10 @@ _NOISE = re.compile(
 """Words that libpq puts around the reason why it could not connect."""
 
 
+_METRIC = re.compile(r"[A-Za-z]\w*", re.ASCII)
+"""What a count can be called, of which a metric's name is made."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A connection string, and its name in the report.
@@ -276,7 +280,7 @@ class Collector:
                 counts = [
                     name
                     for name, value in rows[0].items()
-                    if isinstance(value, int | float) and name != "subid"
+                    if isinstance(value, int | float) and name != "subid" and _METRIC.fullmatch(name)
                 ]
                 server.look_ahead[view] = {name: sum(row[name] or 0 for row in rows) for name in counts}
 
