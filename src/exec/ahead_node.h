@@ -166,7 +166,7 @@ typedef struct AheadQuery
 
 	/* the first nodes are kept here: short queries allocate nothing */
 	Size		space_used;		/* bytes of "space" in use */
-	int64		space[64];
+	int64		space[128];
 } AheadQuery;
 
 struct AheadNode
