@@ -188,19 +188,6 @@ inner_keys_find(InnerKeys *inner, const InnerFacts *facts, bool *infallible)
 		NOT_REFUSED : REFUSED_NO_OUTER_KEY;
 }
 
-/* Do none of the other parameters change while a row is the outer one? */
-static bool
-inner_keys_stay(InnerKeys *inner)
-{
-	ListCell   *lc;
-
-	(void) OuterValuesRemove(inner->shared->values, &inner->other_params);
-	foreach(lc, inner->other_params)
-		if (!bms_is_member(lfirst_int(lc), inner->place->outside))
-			return false;
-	return true;
-}
-
 /* Take the conditions of Result nodes; return a refusal. */
 static Refusal
 inner_keys_conditions(InnerKeys *inner, bool *infallible)
@@ -218,8 +205,9 @@ inner_keys_conditions(InnerKeys *inner, bool *infallible)
 		inner->computes = true;
 		inner->conditions = lappend(inner->conditions, node->resconstantqual);
 	}
-	return inner_keys_stay(inner) ? NOT_REFUSED :
-		REFUSED_COMPUTED_KEY;
+	return OuterValuesSuffice(inner->shared->values, inner->place->outside,
+							  &inner->other_params) ?
+		NOT_REFUSED : REFUSED_COMPUTED_KEY;
 }
 
 /* Find the columns of a filter; false if it uses anything else of a row. */
@@ -244,7 +232,6 @@ inner_keys_may_filter(InnerKeys *inner, PlanState *scan)
 {
 	const InnerPlace *place = inner->place;
 	Node	   *filter = (Node *) scan->plan->qual;
-	ListCell   *lc;
 
 	if (filter == NULL || place->most_blocks == 0 ||
 		place->most_blocks >= LOOKUP_MAX_BLOCKS ||
@@ -259,11 +246,8 @@ inner_keys_may_filter(InnerKeys *inner, PlanState *scan)
 	inner->may_fail = !IsInfallible(filter, scan->state);
 	if (inner->may_fail && !place->certain)
 		return false;
-	(void) OuterValuesRemove(inner->shared->values, &inner->filter_params);
-	foreach(lc, inner->filter_params)
-		if (!bms_is_member(lfirst_int(lc), place->outside))
-			return false;
-	return true;
+	return OuterValuesSuffice(inner->shared->values, place->outside,
+							  &inner->filter_params);
 }
 
 /* Does the query see a tuple, as far as its hint bits tell? */

@@ -313,6 +313,9 @@ inner_side_walk_append(InnerWalk *walk, PlanState *node)
 		if (walk->selected ||
 			!PruningIsHarmless(node, side->shared.settings_stay,
 							   &infallible, &append->params) ||
+			!OuterValuesSuffice(side->shared.values,
+								walk->plan->top->plan->extParam,
+								&append->params) ||
 			(!infallible && (!certain || walk->may_stop)))
 		{
 			walk->refusal = REFUSED_PARTITION_KEY;
@@ -320,7 +323,6 @@ inner_side_walk_append(InnerWalk *walk, PlanState *node)
 		}
 		side->infallible &= infallible;
 		walk->may_stop |= may_stop;
-		(void) OuterValuesRemove(side->shared.values, &append->params);
 		side->appends = lappend(side->appends, append);
 		walk->selected = true;
 	}

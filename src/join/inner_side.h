@@ -107,6 +107,13 @@ extern OuterValues *OuterValuesCreate(PlanState *node, const RowPlans *plans,
 extern bool OuterValuesRemove(const OuterValues *values, List **params);
 
 /*
+ * Remove them, too.  Return false if the list has a parameter that is not set
+ * outside of the plan: its value, if it has one, is that of another row.
+ */
+extern bool OuterValuesSuffice(const OuterValues *values,
+							   const Bitmapset *outside, List **params);
+
+/*
  * Set the parameters to the values of a row; set them back.  Called in the
  * per-tuple memory of econtext, or in memory that lives no longer than they do.
  */

@@ -86,6 +86,19 @@ OuterValuesRemove(const OuterValues *values, List **params)
 	return any;
 }
 
+bool
+OuterValuesSuffice(const OuterValues *values, const Bitmapset *outside,
+				   List **params)
+{
+	ListCell   *lc;
+
+	(void) OuterValuesRemove(values, params);
+	foreach(lc, *params)
+		if (!bms_is_member(lfirst_int(lc), outside))
+			return false;
+	return true;
+}
+
 void
 OuterValuesSet(OuterValues *values, TupleTableSlot *slot)
 {

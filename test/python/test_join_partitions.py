@@ -281,6 +281,15 @@ def test_what_is_read_ahead_is_what_is_needed(sides: JoinSides, name: str) -> No
     assert needed <= found <= needed + 4
 
 
+def test_partitions_of_a_row_of_the_inner_side(sides: JoinSides) -> None:
+    """The inner side sets their key for its own rows: nothing is known of it before, not even a first value."""
+    query = (
+        "SELECT o.id, q.* FROM o, LATERAL (SELECT r.id AS r, l.id AS l FROM ran r JOIN lis l ON l.t = r.t AND l.id = r.id"
+        " WHERE r.k = o.k OFFSET 0) q WHERE o.id < 300"
+    )
+    assert len(same(sides, lambda side: side.rows(query))) == 299
+
+
 # Effects and errors of pruning
 
 EFFECTS = {
