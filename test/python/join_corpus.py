@@ -216,12 +216,15 @@ class JoinCorpus(Corpus):
             *(f"CREATE TABLE st{i} PARTITION OF st {ranges[i]} PARTITION BY LIST (b)" for i in (1, 3)),
             *(f"CREATE TABLE st{i}{n} PARTITION OF st{i} {values}" for i in (1, 3) for n, values in enumerate(lists)),
             "CREATE TABLE std PARTITION OF st DEFAULT",
+            f"CREATE TABLE ct ({COLUMNS}) PARTITION BY RANGE (c)",
+            *(f"CREATE TABLE ct{i} PARTITION OF ct FOR VALUES FROM ('k{i}') TO ('k{i + 1}')" for i in (1, 2)),
+            "CREATE TABLE ctd PARTITION OF ct DEFAULT",
             f"CREATE TABLE par ({COLUMNS})",
             *(f"CREATE TABLE {child} () INHERITS (par)" for child in children),
         ]  # fmt: skip
         rows = "(random() * 300)::int AS v FROM generate_series(1, 400) AS i"
-        made += [self._rows(name, rows, 300) for name in ("pt", "ht", "st", "par", *children[:3])]
-        for name in ("pt", "ht", "st", "par", *children):
+        made += [self._rows(name, rows, 300) for name in ("pt", "ht", "st", "ct", "par", *children[:3])]
+        for name in ("pt", "ht", "st", "ct", "par", *children):
             made += [f"CREATE INDEX ON {name} {index}" for index in PARTITIONED_INDEXES]
             made.append(f"CREATE {'UNIQUE' if name == 'ht' else ''} INDEX ON {name} (id)")
         return made
@@ -233,7 +236,7 @@ class JoinCorpus(Corpus):
         made += self._partitions()
         if self.version >= 19:
             # Scans mark pages as all-visible, and which of them comes first is not the same with look-ahead.
-            made.append("VACUUM pt, ht, st, par")
+            made.append("VACUUM pt, ht, st, ct, par")
         made += [
             "CREATE VIEW three AS SELECT * FROM pt1 UNION ALL SELECT * FROM ht UNION ALL SELECT * FROM par2",
             f"CREATE TABLE void ({COLUMNS})",
@@ -371,7 +374,8 @@ class JoinCorpus(Corpus):
     def inner(self, join: Join, writing: Table | None = None) -> str:
         """What an inner side can be: mostly a table."""
         name = self._side(join, writing).name
-        return self.rng.choices((name, "pt", "ht", "st", "par", "three", "void"), (20, 2, 2, 2, 1, 1, 0.5))[0]
+        others = ("pt", "ht", "st", "ct", "par", "three", "void")
+        return self.rng.choices((name, *others), (20, 2, 2, 2, 2, 1, 1, 0.5))[0]
 
     def key(self, x: str, y: str, keys: tuple[str, ...] = KEYS) -> str:
         text = self.rng.choice(keys)
@@ -480,6 +484,9 @@ class JoinCorpus(Corpus):
             f"{rows} AND EXISTS (SELECT FROM {other} {z} WHERE {also})",
             f"{rows} UNION ALL SELECT {columns.replace(y, z)} FROM {other} {z} WHERE {also} LIMIT 7",
             f"SELECT {columns} FROM {other} {z}, {table} {y} WHERE {on} AND {also} ORDER BY {y}.id, {z}.id LIMIT 5",
+            # a row of the inner side selects partitions, and a subplan is that of a subquery's scan
+            f"SELECT {columns} FROM {other} {z} JOIN ct {y} ON {rng.choice((f'{y}.c = {z}.c', self.key(z, y)))} WHERE {also} OFFSET 0",
+            f"SELECT {columns} FROM ({rows} ORDER BY {y}.a, {y}.id LIMIT 3) {y} WHERE {y}.b > 3 OR {self.subplan_condition(join, x, writing, 1)} OFFSET 0",
             # of which every scan runs to its end
             f"SELECT DISTINCT ON (b) {columns} FROM {table} {y} WHERE {on} ORDER BY b, id",
             f"SELECT min(id) AS id, a, b, s, min(l) AS l, min(n) AS n, c, min(nm::text)::name AS nm, min(d) AS d, min(ts) AS ts,"
@@ -490,8 +497,8 @@ class JoinCorpus(Corpus):
             f"SELECT {columns} FROM {table} {y} LEFT JOIN {other} {z} ON {also} AND {z}.id < 9 WHERE {on} OFFSET 0",
         )
         choice = rng.randrange(len(made))
-        join.whole &= choice >= 8
-        self.joins += choice in (7, 12, 13)
+        join.whole &= choice >= 10
+        self.joins += choice in (7, 8, 14, 15)
         return made[choice]
 
     def semi_join(self, join: Join, writing: Table | None = None) -> str:
@@ -828,7 +835,7 @@ class JoinCorpus(Corpus):
         x, y = self.outer(join, 120), self._name()
         word = rng.choice(("JOIN", "LEFT JOIN"))
         table, on, columns = self.inner(join), self.key(x, y), f"{x}.id, {y}.id"
-        place = rng.randrange(5)
+        place = rng.randrange(6)
         if place == 0:
             on = self.key(x, y, FAILING_KEYS)
         elif place == 1:
@@ -837,6 +844,15 @@ class JoinCorpus(Corpus):
             on += " AND " + rng.choice(FAILING_INNER).format(x=x, y=y, k=k)
         elif place == 3:
             columns = rng.choice(FAILING_COLUMN).format(x=x, y=y, k=k)
+        elif place == 4:
+            # what fails is not come to
+            q = self._name()
+            guarded = f"(SELECT max({q}.b) FROM {self.inner(join)} {q} WHERE {rng.choice(FAILING_KEYS).format(x=x, y=q, k=k)})"
+            on += (
+                f" CROSS JOIN LATERAL (SELECT CASE WHEN {x}.id <> {k} AND {x}.a <> {k} THEN {guarded} END AS e"
+                f" FROM (SELECT count(*) FROM void) void OFFSET 0) {q}e"
+            )
+            columns += f", {q}e.e"
         else:
             q = self._name()
             failing = rng.choice(FAILING_COLUMN[:2]).format(x=x, y=q, k=k)
