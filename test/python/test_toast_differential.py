@@ -1,8 +1,9 @@
 # ruff: noqa: E501
 """Random statements on TOASTed values return the same bytes and errors with look-ahead as without, and read about as much.
 
-Values have 0 to 20 MB, each storage and compression; scans are sequential, of indexes, of bitmaps and
-parallel, with filters of each rate, slices, joins, cursors and changes that are rolled back.
+Values have 0 to 20 MB, each storage and compression; some rows have moved within their pages.  Scans are
+sequential, of indexes, of bitmaps and parallel, with filters of each rate, slices, joins, cursors, functions
+that fetch values in subtransactions which fail, and changes that are rolled back.
 
 How many statements are compared can be raised by $PG_LOOKAHEAD_TOAST."""
 
@@ -54,8 +55,10 @@ CREATE EXTENSION pg_lookahead;
 CREATE EXTENSION pg_buffercache;
 CREATE FUNCTION words(seed int, n int) RETURNS text LANGUAGE sql IMMUTABLE AS
     $$ SELECT left(string_agg(md5((seed * j)::text) || repeat('-', 32), ''), n) FROM generate_series(1, n / 64 + 1) AS j $$;
+CREATE FUNCTION caught(value text, n int) RETURNS int LANGUAGE plpgsql AS
+    $$ BEGIN RETURN 100 / (length(value) % n); EXCEPTION WHEN division_by_zero THEN RETURN -length(value); END $$;
 CREATE TABLE t (id int, k int, external text STORAGE EXTERNAL, plain text, pglz text COMPRESSION pglz, lz4 text COMPRESSION {{lz4}},
-    bytes bytea STORAGE EXTERNAL, main text STORAGE MAIN, doc jsonb) WITH (autovacuum_enabled = off);
+    bytes bytea STORAGE EXTERNAL, main text STORAGE MAIN, doc jsonb) WITH (autovacuum_enabled = off, fillfactor = 70);
 INSERT INTO t SELECT i, i * 7919 % 1009, repeat(md5(i::text), ({LENGTHS.format(most=16000)}) / 32), CASE WHEN i % 3 > 0 THEN words(i, 3 + i * 31 % 3000) END,
     words(i, i * 7919 % 30000), CASE WHEN i % 5 > 0 THEN words(i, i * 6007 % 40000) END, convert_to(repeat(md5(i::text), i * 101 % 700), 'UTF8'),
     words(i, i % 2 * 9000), jsonb_build_object('id', i, 'words', words(i, i * 17 % 9000)) FROM generate_series(1, {ROWS}) AS i;
@@ -111,6 +114,7 @@ class Corpus:
                 f"{name}.doc ->> 'id'",
                 f"pg_column_size({name}.{column})",
                 f"{name}.{column} IS NULL",
+                f"caught({text}, {rng.choice((2, 7, 100))})",
                 f"100 / ({rng.choice((7, 9900))} - length({text}) % 10000)",
             )
         )
