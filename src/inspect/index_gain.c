@@ -18,6 +18,7 @@
 
 #include <math.h>
 
+#include "catalog/pg_class.h"
 #include "inspect/estimate.h"
 #include "inspect/inspect.h"
 #include "observe/progress.h"
@@ -83,13 +84,16 @@ gain_try_index(void *arg)
 	index = try_relation_open(gain->relid, NoLock);
 	if (index == NULL)
 		gain->skipped = "dropped";
+	else if (index->rd_rel->relkind != RELKIND_INDEX)
+		gain->skipped = "not an index";
 	else
 	{
 		gain->size = (double) RelationGetNumberOfBlocks(index) * BLCKSZ;
 		if (gain->size >= gain->min_size)
 			gain_estimate(gain, index);
-		relation_close(index, NoLock);
 	}
+	if (index != NULL)
+		relation_close(index, NoLock);
 	UnlockRelationOid(gain->relid, AccessShareLock);
 }
 

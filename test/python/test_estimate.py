@@ -585,6 +585,23 @@ def test_rights(server: Cluster, conn: Connection) -> None:
         assert scalar(nobody, "SELECT count(*) FROM lookahead.progress") == 0
 
 
+@pytest.mark.parametrize("min_size", [0, 1 << 40])
+def test_gain_of_no_index(conn: Connection, min_size: int) -> None:
+    """What is no index has no gain, and is not asked for its length, which not all have."""
+    with conn.transaction(force_rollback=True):
+        run(
+            conn,
+            "CREATE TABLE parts (k int) PARTITION BY RANGE (k)",
+            "CREATE INDEX parts_k ON parts (k)",
+            "CREATE VIEW seen AS SELECT 1 AS k",
+            "CREATE SEQUENCE numbers",
+            "CREATE TYPE pair AS (k int)",
+        )
+        for relation in ("parts", "parts_k", "seen", "numbers", "pair", "e"):
+            call = f"lookahead.index_gain('{relation}'::regclass, {min_size}, 100)"
+            assert fetch(conn, f"SELECT * FROM {call}") == [(None,) * 5 + ("not an index",)], relation
+
+
 def test_standby(own_cluster: MakeCluster) -> None:
     primary = own_cluster({"autovacuum": False, "wal_level": "replica"}, name="primary")
     with primary.connect() as conn:
