@@ -540,6 +540,24 @@ def test_nothing_is_evicted_unless_it_is_asked_for_and_said_before(
         assert done.returncode == 0 and "page cache of this whole machine" in done.stderr and any(dropped)
 
 
+def test_a_page_cache_that_was_not_emptied_each_time_is_not_said_to_have_been(
+    server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files cannot be opened any more after the first execution."""
+    calls = 0
+
+    def drop(files: list[Path], *, whole: bool = False, keep: list[Path]) -> str:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise PermissionError
+        return "posix_fadvise"
+
+    monkeypatch.setattr(cache, "drop_from_page_cache", drop)
+    found = trial(server, "SELECT 1 FROM orders LIMIT 1", "--cold", "--time", "0")
+    assert calls == 2 and "not from the operating system's cache" in found["cache_said"]
+
+
 @pytest.mark.usefixtures("unchanged")
 def test_cold_writes_find_neither_indexes_nor_the_tables_of_foreign_keys_cached(server: Cluster) -> None:
     with server.connect() as conn:

@@ -87,7 +87,7 @@ class Caches:
             try:
                 self._how = cache.chill(conn, self._session.data, self._relations, whole=self._whole)
             except OSError:
-                self._files = False
+                self._files, self._how = False, ""
 
     @property
     def said(self) -> str:
