@@ -120,6 +120,10 @@ def test_losses() -> None:
     assert "400 of 1,000 blocks" in found[0].reason and "nested_loop = off" in found[0].command
     assert "Index Scan using i on t" in found[1].reason and found[1].command == "SET s.et = off;"
     assert found[2].reason == "200 ms a call, before 100 ms" and found[2].command == "try 7"
+    for each in was.statements or []:
+        each.since = "1000.5"
+    now.statements[0].since = "2000.5"
+    assert len(judge.losses(Report("", "", servers=[was]), new)) == 2, "its counts began anew"
     now.look_ahead = {"index_scan_stats": {"blocks_read": 9, "leaf_pages_read": 300, "leaf_pages_unused": 90}}
     (first, *_) = judge.losses(None, new)
     assert first.what == "all that pg_lookahead.index_pages serves" and "90 of 300" in first.reason

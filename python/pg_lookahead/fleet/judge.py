@@ -125,7 +125,7 @@ def losses(old: Report | None, new: Report) -> list[Loss]:
 def _slower(was: Statement, now: Statement, place: str) -> Iterator[Loss]:
     """Compare the calls since the earlier report with those before it; reset counts tell nothing."""
     calls = now.calls - was.calls
-    if was.calls <= 0 or calls <= 0:
+    if was.calls <= 0 or calls <= 0 or was.since not in ("", now.since):
         return
     seconds, blocks = (now.seconds - was.seconds) / calls, (now.blocks_read - was.blocks_read) / calls
     time, reads = was.seconds / was.calls, was.blocks_read / was.calls

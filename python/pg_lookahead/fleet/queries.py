@@ -79,7 +79,8 @@ STATEMENTS = """
 SELECT d.datname AS database, s.queryid::text AS queryid, min(left(s.query, 2000)) AS query,
        sum(s.calls)::bigint AS calls, sum(s.total_exec_time) / 1000 AS seconds,
        sum(s.shared_blks_read)::bigint AS blocks_read, sum(s.shared_blk_read_time) / 1000 AS read_seconds,
-       sum(s.rows)::bigint AS rows, sum(s.shared_blks_hit)::bigint AS blocks_hit
+       sum(s.rows)::bigint AS rows, sum(s.shared_blks_hit)::bigint AS blocks_hit,
+       extract(epoch FROM max(s.stats_since))::text AS since
 FROM {schema}.pg_stat_statements AS s JOIN pg_database AS d ON d.oid = s.dbid
 WHERE s.queryid IS NOT NULL AND s.query NOT LIKE '%/* pg_lookahead */%'
   AND s.query ~* '^(\\s|[(]|/[*].*?[*]/|--[^\\n]*\\n)*(select|with|update|delete|insert|merge)\\M'

@@ -52,7 +52,8 @@ class Statement(msgspec.Struct):
     """A row of pg_stat_statements: totals over all calls.
 
     try_command: the command that measures it
-    rows: returned or written; blocks_hit: found in shared buffers"""
+    rows: returned or written; blocks_hit: found in shared buffers
+    since: when it was begun to count, another time after a reset; empty: not known"""
 
     database: str
     queryid: str
@@ -64,6 +65,7 @@ class Statement(msgspec.Struct):
     try_command: str = ""
     rows: int = 0
     blocks_hit: int = 0
+    since: str = ""
 
 
 class Logged(msgspec.Struct):
