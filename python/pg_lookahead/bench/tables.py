@@ -305,27 +305,20 @@ def load(conn: Connection, wanted: Collection[str], rows: int, seed: int, report
         name, count = f"c{number}", rows // CLIENT_TABLES
         _make(conn, name, _with_unique_keys(name, ["rnd"], count), permutation(count, number), report)
         _repeat(conn, f"{name}_range_rnd", query("range", f"{SCHEMA}.{name}", "rnd", count), count)
-    if "d" in wanted:
-        _make(conn, "d", _D, np.arange(rows), report)
-    for name, table in _WITHOUT_SIZE.items():
+    others = {"d": (_D, np.arange(rows)), **{name: (table, random) for name, table in _WITHOUT_SIZE.items()}}
+    others |= {"doc": (_DOC, permutation(Size(rows).documents)), "large": (_LARGE, permutation(1))}
+    for name, (table, ids) in others.items():
         if name in wanted:
-            _make(conn, name, table, random, report)
-    if "doc" in wanted:
-        _make(conn, "doc", _DOC, permutation(Size(rows).documents), report)
-    if "large" in wanted:
-        _make(conn, "large", _LARGE, permutation(1), report)
+            _make(conn, name, table, ids, report)
     if "f" in wanted:
         for number, name in enumerate(_PARENTS, 1):
             _make(conn, name, _parent(name), permutation(parents(rows), number), report)
         keys = ", ".join(f"{column} uuid REFERENCES {SCHEMA}.f{k} (id)" for k, column in enumerate("abc", 1))
         run(conn, f"CREATE TABLE {SCHEMA}.f0 (n bigint, {keys})")
         _make(conn, "f", _CHILDREN, permutation(parents(rows)), report)
-    if "tpch" in wanted:
-        tpch.load(conn, rows, report)
-    if "web" in wanted:
-        web.load(conn, rows, report)
-    if "shapes" in wanted:
-        shapes.load(conn, rows, report)
+    for name, load_benchmark in (("tpch", tpch.load), ("web", web.load), ("shapes", shapes.load)):
+        if name in wanted:
+            load_benchmark(conn, rows, report)
     run(conn, "CHECKPOINT")
 
 
