@@ -83,6 +83,14 @@ def test_segments_of_a_relation_are_one_file(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("digits", [7, 18, 5000])
+def test_a_number_that_no_segment_has_is_a_part_of_the_name(tmp_path: Path, digits: int) -> None:
+    name = f"/data/1.{'9' * digits}"
+    text = f'pread64(9<{name}>, "x"..., 8192, 0) = 8192\n'.encode()
+    done = tool("lab", "trace", tmp_path / "t", "--strace", "-", stdin=text)
+    assert done.returncode == 0 and rows(tmp_path / "t") == [(name, 0, 8192)]
+
+
 def test_strace_of_a_real_program(tmp_path: Path, rng: random.Random) -> None:
     if subprocess.run(["sh", "-c", "command -v strace"], capture_output=True).returncode:
         pytest.skip("no strace here")

@@ -176,7 +176,8 @@ def _entry(number: int, line: bytes, name: bytes, offset: bytes, length: bytes, 
 
 
 PARSERS = {"strace": strace, "blkparse": blkparse, "iolog": iolog}
-_PART = re.compile(rb"(.*/\d+)\.(\d+)$")
+_PART = re.compile(rb"(.*/\d+)\.(\d{1,6})$")
+"""A segment of a relation; no relation has as many as the number of more digits would tell."""
 
 
 def convert(kind: str, stream: BinaryIO, writer: Writer, only: str | None = None) -> None:
