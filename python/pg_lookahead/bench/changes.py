@@ -64,8 +64,9 @@ class Apply(Subject):
             f"CREATE PUBLICATION done FOR TABLE {SCHEMA}.done",
             f"SELECT pg_create_logical_replication_slot('{_NAME}', 'pgoutput')",
         )
-        place = {"host": str(self.cluster.socket_dir), "port": self.cluster.port, "user": "postgres"}
-        where = sql.Literal(make_conninfo(dbname=_NAME, **place)).as_string(self.conn)
+        host, port = str(self.cluster.socket_dir), self.cluster.port
+        place = make_conninfo(host=host, port=port, user="postgres", dbname=_NAME)
+        where = sql.Literal(place).as_string(self.conn)
         run(
             self.conn,
             f"CREATE SUBSCRIPTION {_NAME} CONNECTION {where} PUBLICATION changes, done"
