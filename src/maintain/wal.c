@@ -8,7 +8,10 @@
  * then has these pages as they are here, whatever its own copies were before.
  *
  * Others can read and write the relation meanwhile: AccessShareLock only keeps
- * it from being dropped, rewritten and truncated.  An image is taken under the
+ * it from being dropped, rewritten and truncated.  (ALTER SEQUENCE rewrites a
+ * sequence under a weaker lock, and RowExclusiveLock keeps it from that, as in
+ * nextval().  An image of a file that has been dropped would be replayed into
+ * a new file, which nobody would ever remove.)  An image is taken under the
  * page's exclusive lock and gives the page its LSN, so it takes its place among
  * the records of other changes of the page.  Blocks that are added meanwhile
  * are left out, since the processes that add them log them.
@@ -64,6 +67,7 @@
 #include "storage/smgr.h"
 #include "read/sweep.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 /* A range of blocks on its way into the WAL. */
@@ -348,6 +352,7 @@ lookahead_log_relation(PG_FUNCTION_ARGS)
 	};
 	LogRange	range = {0};
 	Sweep		sweep;
+	LOCKMODE	lock;
 	BlockNumber nblocks;
 	int64		first;
 
@@ -375,7 +380,9 @@ lookahead_log_relation(PG_FUNCTION_ARGS)
 				 errmsg("cannot write the free space map of a relation to the WAL"),
 				 errdetail("VACUUM changes pages of the map without locking them."),
 				 errhint("The map needs no repair: the server reads a damaged page of it as an empty one, and VACUUM fills it in again.")));
-	range.rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
+	lock = get_rel_relkind(PG_GETARG_OID(0)) == RELKIND_SEQUENCE ?
+		RowExclusiveLock : AccessShareLock;
+	range.rel = relation_open(PG_GETARG_OID(0), lock);
 	wal_check_relation(range.rel);
 	if (!smgrexists(RelationGetSmgr(range.rel), range.fork))
 		ereport(ERROR,
@@ -423,6 +430,6 @@ lookahead_log_relation(PG_FUNCTION_ARGS)
 	if (range.logged > 0)
 		XLogFlush(range.last);
 
-	relation_close(range.rel, AccessShareLock);
+	relation_close(range.rel, lock);
 	PG_RETURN_INT64(range.logged);
 }

@@ -312,6 +312,20 @@ def test_sequences(own_cluster: MakeCluster) -> None:
         assert fetch(conn, "SELECT s, value FROM used GROUP BY 1, 2 HAVING count(*) > 1") == []
 
 
+def test_sequence_that_is_altered(server: Cluster, conn: Connection) -> None:
+    """ALTER SEQUENCE drops the old file; an image of it, replayed after that, would make it anew."""
+    run(conn, "CREATE SEQUENCE altered")
+    with server.connect("test") as other:
+        run(other, "BEGIN", "ALTER SEQUENCE altered INCREMENT BY 2")
+        with conn.transaction(force_rollback=True):
+            run(conn, "SET LOCAL lock_timeout = '50ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                log(conn, "altered", "main")
+        run(other, "COMMIT")
+    assert log(conn, "altered", "main") == 1
+    run(conn, "DROP SEQUENCE altered")
+
+
 def test_damaged_page_is_refused(server: Cluster, conn: Connection) -> None:
     """A page that is damaged here is not sent on: the error names its block."""
     run(conn, "CHECKPOINT")
