@@ -86,7 +86,7 @@ static inline double
 rebuild_add_tuple(RebuildPage *page, Size size, Size posting, Size target_free)
 {
 	Size		used = size + sizeof(ItemIdData);
-	Size		room = PAGE_SPACE - page->used;
+	Size		room = PAGE_SPACE - Min(page->used, PAGE_SPACE);
 
 	/* as PageGetFreeSpace() tells it */
 	room = room > sizeof(ItemIdData) ? room - sizeof(ItemIdData) : 0;
@@ -110,12 +110,11 @@ rebuild_add_tuple(RebuildPage *page, Size size, Size posting, Size target_free)
 static inline Size
 rebuild_most_tids(const Rebuild *rebuild, Size key_size)
 {
-	Size		most;
+	Size		size = MAXALIGN_DOWN(POSTING_MAX);
 
-	if (!rebuild->deduplicate || key_size >= POSTING_MAX)
+	if (!rebuild->deduplicate || key_size >= size)
 		return 1;
-	most = (MAXALIGN_DOWN(POSTING_MAX) - key_size) / sizeof(ItemPointerData);
-	return Max(most, 1);
+	return Max((size - key_size) / sizeof(ItemPointerData), 1);
 }
 
 /* Bytes that a tuple with this number of TIDs takes, aligned. */
