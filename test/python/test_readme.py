@@ -234,7 +234,7 @@ def test_a_run_that_was_interrupted_is_kept_and_completed_by_the_next_call(
     for name in ("BEGUN", "KEPT"):
         monkeypatch.setattr(figures, name, tmp_path / name)
     kept = tmp_path / "KEPT" / "limits.jsonl.xz"
-    assert not figures.measure("limits", False, time.monotonic() + 0.5)
+    assert not figures.measure("limits", False, time.monotonic() + 5)  # a busy machine takes one to begin
     assert lzma.decompress(kept.read_bytes()) == b"some\n"
     assert figures.measure("limits", False, time.monotonic() + 60)
     assert lzma.decompress(kept.read_bytes()) == b"some\nmore\n"
