@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -39,7 +39,6 @@ TABLES = (
     "odd",
     "tree",
     "ruled",
-    "meddled",
 )
 SETUP = (
     f"CREATE TABLE plain ({COLUMNS.format(key='PRIMARY KEY', check='UNIQUE')})",
@@ -112,13 +111,6 @@ SETUP = (
     "ALTER TABLE ruled ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
     "CREATE POLICY rows ON ruled USING (a > 10) WITH CHECK (a > 10 AND told_of(a) < 100)",
     "DO $$ BEGIN CREATE ROLE ruler; EXCEPTION WHEN duplicate_object THEN NULL; END $$",
-    "CREATE FUNCTION meddle(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN"
-    " IF $1 % 20 = 0 THEN EXECUTE coalesce(current_setting('corpus.meddle', true), ''); END IF; RETURN true;"
-    " EXCEPTION WHEN object_in_use OR duplicate_table THEN INSERT INTO seen (what) VALUES (SQLERRM); RETURN true; END $$",
-    f"CREATE TABLE meddled ({COLUMNS.format(key='PRIMARY KEY', check='')}, CHECK (meddle(a)))",
-    "CREATE INDEX ON meddled (a)",
-    "CREATE INDEX ON meddled USING hash (c)",
-    "ALTER TABLE meddled ADD half int GENERATED ALWAYS AS (a / 2) VIRTUAL CHECK (half <> 777)",
     f"CREATE TABLE s ({COLUMNS.format(key='', check='')})",
     "INSERT INTO s SELECT md5(i::text)::uuid, nullif(i * 7919 % 1000, 77), md5((i % 700)::text), i * 31 % 90001, i % 97"
     " FROM generate_series(1, 3000) AS i",
@@ -155,8 +147,7 @@ class Corpus(WriteCorpus):
 
     def setup(self) -> list[str]:
         # 17 itself refuses btree's code under the name of another access method
-        new = ("mirrored", "VIRTUAL")
-        return [text for text in SETUP if self._version >= 18 or not any(word in text for word in new)]
+        return [statement for statement in SETUP if self._version >= 18 or "mirrored" not in statement]
 
     def _source(self) -> str:
         """Rows of the five columns."""
@@ -205,9 +196,9 @@ class Corpus(WriteCorpus):
         a = self._rng.choice((str(i), str(i), "NULL", "13", "-7"))
         return f"(md5('{i}')::uuid, {a}, repeat(md5('{i}'), {self._rng.choice((1, 1, 80))}), {i * 31}, 0.5)"
 
-    def _insert(self, tables: Sequence[str] = (*TABLES, *VIEWS)) -> str:
+    def _insert(self) -> str:
         rng = self._rng
-        table = rng.choice(tables)
+        table = rng.choice((*TABLES, *VIEWS))
         conflict = ""
         if table == "odd":
             conflict = rng.choice(
@@ -219,7 +210,7 @@ class Corpus(WriteCorpus):
                     " ON CONFLICT (lower(b), id) DO UPDATE SET b = excluded.b || 'y'",
                 )
             )
-        if table in ("plain", "parent", "watched", "told", "unlogged", "shown", "tree", "ruled", "meddled"):
+        if table in ("plain", "parent", "watched", "told", "unlogged", "shown", "tree", "ruled"):
             conflict = rng.choice(
                 (
                     "",
@@ -232,9 +223,9 @@ class Corpus(WriteCorpus):
         returning = rng.choice(("", "", " RETURNING id, a, c"))
         return f"INSERT INTO {table} (id, a, b, c, d) {self._source()}{conflict}{returning}"
 
-    def _update(self, tables: Sequence[str] = (*TABLES, *VIEWS)) -> str:
+    def _update(self) -> str:
         rng = self._rng
-        table = rng.choice(tables)
+        table = rng.choice((*TABLES, *VIEWS))
         changes = rng.choice(
             (
                 "a = a + 1",
@@ -357,36 +348,6 @@ class Corpus(WriteCorpus):
         )
         return [before, self._rng.choice((self._insert, self._update, self._other))(), after]
 
-    def _meddled(self) -> list[str]:
-        """A statement between whose rows a constraint executes another one."""
-        command = self._rng.choice(
-            (
-                "ANALYZE meddled",
-                "SET LOCAL pg_lookahead.writes = off",
-                "SET LOCAL effective_io_concurrency = 3",
-                "SET LOCAL work_mem = ''64kB''",
-                "DISCARD PLANS",
-                "DROP INDEX meddled_a_idx",
-                "TRUNCATE meddled",
-                "TRUNCATE s",
-                "CREATE INDEX ON meddled (b)",
-                "ALTER INDEX meddled_a_idx RENAME TO meddled_c_idx",
-                "GRANT SELECT ON meddled TO ruler",
-                "DELETE FROM meddled WHERE a < 9",
-                "UPDATE s SET d = d + 1 WHERE a < 40",
-                "INSERT INTO seen (what) SELECT count(*) FROM meddled",
-                "INSERT INTO told (id, a) SELECT md5(count(*)::text)::uuid, 3 FROM meddled ON CONFLICT DO NOTHING",
-            )
-        )
-        *before, statement = self._rng.choice(
-            (
-                lambda: [self._insert(("meddled",))],
-                lambda: [self._update(("meddled",))],
-                lambda: self._copy(("meddled",)),
-            )
-        )()
-        return [*before, f"SET corpus.meddle = '{command}'", statement, "RESET corpus.meddle"]
-
     def _prepared(self) -> list[str]:
         """The same statement several times, with parameters."""
         low = self._rng.randrange(1000)
@@ -402,7 +363,7 @@ class Corpus(WriteCorpus):
         values = [low + self._rng.randrange(9) for _ in range(self._rng.choice((2, 7)))]
         return [f"PREPARE p (int) AS {prepare}", *(f"EXECUTE p ({i})" for i in values), "DEALLOCATE p"]
 
-    def _copy(self, tables: Sequence[str] = (*TABLES, "instead")) -> list[str]:
+    def _copy(self) -> list[str]:
         """COPY of rows that have been put into a file, some of which may be at fault."""
         rng = self._rng
         source = self._source()
@@ -425,7 +386,7 @@ class Corpus(WriteCorpus):
             made = f"CREATE TABLE made (LIKE {rng.choice(('told', 'plain', 'odd'))} INCLUDING ALL)"
             copy = self._copy_from("made", [*options, "FREEZE"], where)
             return [write, "BEGIN", made, copy, "SELECT count(*), sum(a) FROM made", "ROLLBACK"]
-        return [write, self._copy_from(rng.choice(tables), options, where)]
+        return [write, self._copy_from(rng.choice((*TABLES, "instead")), options, where)]
 
     def _copy_from(self, table: str, options: list[str], where: str) -> str:
         return f"COPY {table} (id, a, b, c, d) FROM '{self._file}' ({', '.join(options)}){where}"
@@ -442,7 +403,7 @@ class Corpus(WriteCorpus):
     def statements(self) -> list[str]:
         """By themselves, explained, below a savepoint, or rolled back; or between others."""
         if self._rng.random() < 0.25:
-            return self._rng.choice((self._definition, self._prepared, self._meddled))()
+            return self._rng.choice((self._definition, self._prepared))()
         *before, statement = statements = self._changes()
         kind = self._rng.randrange(6)
         if kind == 0 and self._places and not statement.startswith(("DO", "COPY")):
