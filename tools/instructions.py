@@ -3,9 +3,9 @@
     .venv/bin/python -I tools/instructions.py [CASE ...] [--show FUNCTIONS]
 
 Each case is a prepared statement that is executed several times in a single-user server under callgrind
-(valgrind), without the library, with look-ahead off, and on.  The execution that takes the median is printed,
-the first ones left out.  Equal runs differ by far less than times do, so that a busy machine does not matter.
---show also prints the functions whose own instructions differ most.
+(valgrind): without the library, with look-ahead off, on, and forced though nothing is to be read.  The
+execution that takes the median is printed, the first ones left out.  Equal runs differ by far less than times
+do, so that a busy machine does not matter.  --show also prints the functions whose instructions differ most.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ SIDES = {
     "not loaded": {},
     "off": {"shared_preload_libraries": "pg_lookahead", "pg_lookahead.index_scan": "off"},
     "on": {"shared_preload_libraries": "pg_lookahead"},
+    "forced": {"shared_preload_libraries": "pg_lookahead", "pg_lookahead.debug_force": "on"},
 }
 
 
