@@ -7,11 +7,12 @@
  * extension wants to be called for its rows.
  *
  * If a statement needs a few cached rows only, taking and ending its nodes is
- * some per cent of its work.  So a small statement is left alone when it has
- * read nothing RUNS_TO_REST times in a row, until it reads something again.
- * That execution is not looked ahead for, which costs about as much time as
- * RUNS_TO_REST executions have saved.  If no node of the statement was taken,
- * nothing can be lost, and fewer executions are enough (RUNS_IF_UNSERVED).
+ * some per cent of its work.  So a statement is left alone when it has read
+ * nothing many times in a row, until it reads something again.  That execution
+ * is not looked ahead for: the dearer the statement is for the planner, the
+ * more that may cost, and the more executions it takes.  If no node of the
+ * statement was taken, nothing can be lost, and fewer executions are enough
+ * (RUNS_IF_UNSERVED).
  *
  *-------------------------------------------------------------------------
  */
@@ -37,11 +38,12 @@
 /* The most kinds of takeovers for one role. */
 #define MAX_METHODS 4
 
-/* A statement that the planner takes for dearer is never left alone. */
-#define SMALL_COST 200
-
-/* Executions in a row that read nothing, until a small one is left alone. */
+/*
+ * Executions in a row that read nothing, until a statement of this cost, or
+ * less, is left alone.
+ */
 #define RUNS_TO_REST 256
+#define SMALL_COST 200
 
 /* As how many of them counts one in which no node was taken? */
 #define RUNS_IF_UNSERVED 32
@@ -50,14 +52,15 @@
 static const AheadMethods *all_methods[AHEAD_ROLES][MAX_METHODS + 1];
 
 /* What is known of all statements with one cost and one list of relations. */
-typedef struct SmallStatement
+typedef struct KnownStatement
 {
 	uint64		key;
 	int64		reads;			/* count of blocks read when one began last */
-	int			runs;			/* executions in a row that read nothing */
-} SmallStatement;
+	double		runs;			/* executions in a row that read nothing */
+} KnownStatement;
 
-static SmallStatement small_statements[64];
+/* Those that are small; others, whose costs may differ each time. */
+static KnownStatement known_statements[2][64];
 
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 static ExecutorRun_hook_type prev_ExecutorRun = NULL;
@@ -391,38 +394,44 @@ takeover_take_plan(const QueryDesc *queryDesc)
 	MemoryContextSwitchTo(old);
 }
 
-/* What is kept for a statement; NULL if it is not small. */
-static SmallStatement *
-takeover_small_statement(const PlannedStmt *statement)
+/* What is kept for a statement. */
+static KnownStatement *
+takeover_known_statement(const PlannedStmt *statement)
 {
-	SmallStatement *small;
+	Cost		cost = statement->planTree->total_cost;
+	KnownStatement *known;
 	uint64		key;
 	ListCell   *lc;
 
-	if (statement->planTree->total_cost > SMALL_COST)
-		return NULL;
 	StaticAssertStmt(sizeof(key) == sizeof(Cost), "a cost fits into a key");
-	memcpy(&key, &statement->planTree->total_cost, sizeof(key));
+	memcpy(&key, &cost, sizeof(key));
 	foreach(lc, statement->relationOids)
 		key = (key ^ lfirst_oid(lc)) * UINT64CONST(0x9E3779B97F4A7C15) + 1;
-	small = &small_statements[(key * UINT64CONST(0x9E3779B97F4A7C15)) >> 58];
-	if (small->key != key)
-		*small = (SmallStatement) {.key = key};
-	return small;
+	known = &known_statements[cost > SMALL_COST]
+		[(key * UINT64CONST(0x9E3779B97F4A7C15)) >> 58];
+	if (known->key != key)
+		*known = (KnownStatement) {.key = key};
+	return known;
+}
+
+/* How many executions in a row must have read nothing? */
+static inline double
+takeover_runs_to_rest(const PlannedStmt *statement)
+{
+	return RUNS_TO_REST * Max(1, statement->planTree->total_cost / SMALL_COST);
 }
 
 /* May a statement be left alone, which begins now? */
 static bool
 takeover_is_resting(const QueryDesc *queryDesc)
 {
-	SmallStatement *small = takeover_small_statement(queryDesc->plannedstmt);
+	KnownStatement *known = takeover_known_statement(queryDesc->plannedstmt);
 
-	if (small == NULL)
-		return false;
-	small->reads = UsageAllReads();
+	known->reads = UsageAllReads();
 
 	/* EXPLAIN shows all that is known of the nodes */
-	return small->runs >= RUNS_TO_REST && queryDesc->instrument_options == 0 &&
+	return known->runs >= takeover_runs_to_rest(queryDesc->plannedstmt) &&
+		queryDesc->instrument_options == 0 &&
 		lookahead_debug_force == JUDGE_MEASURES;
 }
 
@@ -430,14 +439,13 @@ takeover_is_resting(const QueryDesc *queryDesc)
 static void
 takeover_note_end(const QueryDesc *queryDesc, bool was_served)
 {
-	SmallStatement *small = takeover_small_statement(queryDesc->plannedstmt);
-	int			runs = was_served ? 1 : RUNS_IF_UNSERVED;
+	KnownStatement *known = takeover_known_statement(queryDesc->plannedstmt);
 
 	/* nothing is learnt while look-ahead is switched off */
-	if (small == NULL || !lookahead_enabled)
+	if (!lookahead_enabled)
 		return;
-	small->runs = UsageAllReads() == small->reads ?
-		Min(small->runs + runs, RUNS_TO_REST) : 0;
+	known->runs = UsageAllReads() == known->reads ?
+		known->runs + (was_served ? 1 : RUNS_IF_UNSERVED) : 0;
 }
 
 static void

@@ -134,35 +134,53 @@ def tracked(conn: Connection, query: str, times: int = 1) -> dict[str, int]:
     return dict(fetch(conn, "SELECT function, calls FROM lookahead.function_stats"))
 
 
+ONE_ROW = "SELECT id FROM t WHERE dup = 7 AND k = 7007"
+
+
+def newly_served(conn: Connection, statement: str, times: int = 1) -> int:
+    """How many index scans are taken over in some executions of a statement."""
+    served = "SELECT lookahead.index_scans_served()"
+    before: int = scalar(conn, served)
+    run(conn, *[statement] * times)
+    after: int = scalar(conn, served)
+    return after - before
+
+
 def test_small_cached_statements_are_left_alone(conn: Connection) -> None:
     """A small statement rests after 256 executions that read nothing, until one reads; EXPLAIN wakes none.
 
     One in which nothing is served rests after eight.
     """
-    query = "SELECT id FROM t WHERE dup = 7 AND k = 7007"
-    served = "SELECT lookahead.index_scans_served()"
-
-    def newly_served(statement: str, times: int = 1) -> int:
-        before: int = scalar(conn, served)
-        run(conn, *[statement] * times)
-        after: int = scalar(conn, served)
-        return after - before
-
+    query = ONE_ROW
     assert "Index Scan" in fetch_row(conn, f"EXPLAIN {query}")[0]
     run(conn, query, query)
-    assert 254 <= newly_served(query, 300) <= 256
-    assert newly_served(f"EXPLAIN (ANALYZE) {query}") == 1
-    assert newly_served(query, 3) == 0
+    assert 254 <= newly_served(conn, query, 300) <= 256
+    assert newly_served(conn, f"EXPLAIN (ANALYZE) {query}") == 1
+    assert newly_served(conn, query, 3) == 0
     evict(conn, "t")
-    assert newly_served(query) == 0
-    assert newly_served(query, 3) == 3
+    assert newly_served(conn, query) == 0
+    assert newly_served(conn, query, 3) == 3
     evict(conn, "t")
     conn.execute("SET pg_lookahead.index_scan = off")
     run(conn, *[query] * 9)
     conn.execute("RESET pg_lookahead.index_scan")
-    assert newly_served(query, 3) == 0
+    assert newly_served(conn, query, 3) == 0
     evict(conn, "t")
-    assert newly_served(query, 2) == 1
+    assert newly_served(conn, query, 2) == 1
+
+
+def test_dear_cached_statements_are_left_alone_later(conn: Connection) -> None:
+    """Twice as dear a statement rests after twice as many executions that read nothing."""
+    conn.execute("SET random_page_cost = 1000")
+    plan = fetch_row(conn, f"EXPLAIN (FORMAT json) {ONE_ROW}")[0][0]["Plan"]
+    runs = 256 * plan["Total Cost"] / 200
+    assert plan["Node Type"] == "Index Scan" and 1000 < runs < 10000
+    loop = f"DO $$ BEGIN FOR i IN 1 .. 10000 LOOP PERFORM {ONE_ROW.removeprefix('SELECT ')}; END LOOP; END $$"
+    run(conn, ONE_ROW, ONE_ROW)
+    assert runs - 2 <= newly_served(conn, loop) <= runs + 1
+    evict(conn, "t")
+    assert newly_served(conn, ONE_ROW) == 0
+    assert newly_served(conn, ONE_ROW, 3) == 3
 
 
 # What is told
