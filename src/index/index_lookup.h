@@ -38,8 +38,11 @@ struct IndexLookup
 	ScanKey		keys;			/* a copy; its arguments are those looked up */
 	bool		ignore_killed;	/* leave out entries that are marked dead */
 
-	/* if blocks were written: the first match; more of them, in scan order */
+	/* if blocks were written: the first match; the matches in these blocks */
 	ItemPointerData match;
+	int			nmatches;
+
+	/* and some of them, in scan order */
 	int			nrows;
 	ItemPointer rows;			/* INDEX_LOOKUP_ROWS at most; NULL: unwanted */
 
@@ -95,8 +98,9 @@ IndexLookupNote(IndexLookup *lookup, BlockNumber *blocks, int n,
 	if (n == 0)
 	{
 		lookup->match = *tid;
-		lookup->nrows = 0;
+		lookup->nmatches = lookup->nrows = 0;
 	}
+	lookup->nmatches++;
 	if (lookup->rows != NULL && lookup->nrows < INDEX_LOOKUP_ROWS)
 		lookup->rows[lookup->nrows++] = *tid;
 	if (n == 0 || blocks[n - 1] != block)

@@ -352,6 +352,7 @@ lookup_want_blocks(Lookup *lookup, LookupKey *key, const BlockNumber *blocks,
 	BlockNumber last = InvalidBlockNumber;
 
 	key->blocks = Max(n, 0);
+	key->matches = n > 0 ? Min(lookup->way->nmatches, PG_UINT8_MAX) : 0;
 	if (n > 0)
 		key->match = lookup->way->match;
 	for (int i = 0; i < n; i++)

@@ -80,6 +80,7 @@ typedef struct LookupKey
 	uint8		started;		/* reads of one page or several, begun for it */
 	uint8		queued;			/* heap blocks that wait for LookupRead() */
 	uint8		blocks;			/* heap blocks that its leaf page named */
+	uint8		matches;		/* entries that named them, if not tested */
 	uint8		places;			/* those of them that the server may fetch */
 } LookupKey;
 

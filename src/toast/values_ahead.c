@@ -587,7 +587,8 @@ values_begin_parts(ValuesAhead *ahead)
 
 /*
  * Do what can be done now for a part.  Its chunks may be named by two leaf
- * pages, of which the second one is found by a look-up of its own.
+ * pages, or lie in many blocks, among those of other values: one look-up finds
+ * some of them, and the next one those that follow.
  */
 static void
 values_advance_part(ValuesAhead *ahead, Part *part, bool wait)
@@ -597,14 +598,19 @@ values_advance_part(ValuesAhead *ahead, Part *part, bool wait)
 	while (LookupIsWanted(&part->key, wait))
 	{
 		int32		next;
+		int32		rest;
 
 		CHECK_FOR_INTERRUPTS();
 		values_set_keys(keys, part->value, part->from, part->last);
 		LookupAdvance(ahead->lookup, &part->key, keys, wait);
 		if (part->key.stage != LOOKUP_DONE)
 			break;
-		next = part->from + part->key.blocks * EXTERN_TUPLES_PER_PAGE;
-		if (next == part->from || next > part->last)
+
+		/* the last of as many blocks may hold the next few chunks, too */
+		rest = part->key.blocks < LOOKUP_MAX_BLOCKS ? 0 :
+			EXTERN_TUPLES_PER_PAGE - 1;
+		next = part->from + part->key.matches;
+		if (next == part->from || next + rest > part->last)
 			break;
 		part->from = next;
 		LookupAgain(&part->key);

@@ -252,6 +252,27 @@ def test_a_large_value_by_few_reads_at_once(sides: Sides) -> None:
     assert ahead["blocks_unused"] == 0
 
 
+def test_a_large_value_among_others(sides: Sides) -> None:
+    """Where each block has some chunks only, since the others are those of other values, all blocks are read ahead."""
+    run(
+        sides["off"].conn,
+        "CREATE TABLE among (id int, a text STORAGE EXTERNAL, b text STORAGE EXTERNAL) WITH (autovacuum_enabled = off)",
+        "INSERT INTO among SELECT i, repeat('a', 1990), repeat('b', 1990) FROM generate_series(1, 1200) AS i",
+        "DELETE FROM among WHERE id % 2 = 0",
+        "VACUUM among",
+        "INSERT INTO among SELECT 0, repeat(md5(i::text), 12000) FROM generate_series(1, 5) AS i",
+        "VACUUM among",
+        "CREATE INDEX ON among (id)",
+    )
+    query = "SELECT md5(a) FROM among WHERE id = 0"
+    sides["forced"].run(query, "among")  # the index's root is known
+    _, stock, ours, ahead = compared(sides, query, "among", "SET enable_bitmapscan = off")
+    assert ours == stock
+    assert stock["read"] > 450  # a block has two chunks of such a value
+    assert ahead["chunk_blocks_read"] > 0.95 * stock["read"]
+    assert ahead["blocks_unused"] == 0
+
+
 def test_only_the_chunks_of_a_slice_are_read(sides: Sides) -> None:
     _, stock, ours, ahead = compared(sides, "SELECT count(substr(a, 1, 100)) FROM large", "large")
     assert ours == stock
