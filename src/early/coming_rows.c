@@ -466,7 +466,8 @@ ComingRowsCurrent(ComingRows *rows, RowVisitor *visitor, uint64 *turn)
 		if (scan == NULL)
 			return false;
 		*turn = coming_heap_turn(rows, scan, tuple,
-								 coming_find_row(scan, tuple));
+								 IsA(rows->scan, BitmapHeapScanState) ?
+								 coming_find_row(scan, tuple) : -1);
 	}
 	(void) visitor->visit(visitor, *turn, tuple);
 	return true;
