@@ -1,4 +1,4 @@
-"""PostgreSQL's own regression and isolation tests, run on a server of the matrix.
+"""PostgreSQL's own regression and isolation tests, and some of contrib's, run on a server of the matrix.
 
 The tests come from the source package that Debian built the server of, so that their expected
 output is that server's; pg_regress and isolationtester come with the server.  They are run
@@ -33,6 +33,14 @@ PROGRAMS = {
 }
 """For each directory of tests the program that runs them, as PGXS has it, and the schedule."""
 
+CONTRIB = (
+    *("amcheck", "bloom", "btree_gin", "btree_gist", "citext", "cube", "dblink", "earthdistance", "file_fdw"),
+    *("hstore", "intarray", "isn", "ltree", "pageinspect", "pg_freespacemap", "pg_surgery", "pg_trgm"),
+    *("pg_visibility", "pgrowlocks", "pgstattuple", "postgres_fdw", "seg", "spi", "tablefunc", "tcn"),
+    "unaccent",
+)
+"""Modules of contrib that read tables or indexes, and need no setting of the server."""
+
 
 def provision(major: int, pg_config: Path, cache: Path) -> Path:
     """Return the source archive of a server.
@@ -48,8 +56,8 @@ def provision(major: int, pg_config: Path, cache: Path) -> Path:
 
 
 def unpack(archive: Path, directory: Path) -> None:
-    """Unpack the tests of a source archive into the subdirectories regress and isolation."""
-    wanted = re.compile(r"[^/]+/src/test/((?:regress|isolation)/.+)")
+    """Unpack the tests of a source archive into the subdirectories regress, isolation and contrib."""
+    wanted = re.compile(r"[^/]+/(?:src/test/)?((?:regress|isolation|contrib)/.+)")
     with tarfile.open(archive) as tar:
         tar.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
         for member in tar:
@@ -59,9 +67,9 @@ def unpack(archive: Path, directory: Path) -> None:
 
 
 def run(cluster: Cluster, pg_config: Path, archive: Path, log: Path) -> tuple[str, int]:
-    """Run both kinds of tests on a server that has been started with SETTINGS.
+    """Run all these tests on a server that has been started with SETTINGS.
 
-    Returns what the programs printed, TAP lines among it, and 0 if both succeeded.  The
+    Returns what the programs printed, TAP lines among it, and 0 if all succeeded.  The
     differences, if there are any, are left beside ``log``."""
     home = Home.of_this_process()
     # Owned by the server's user, who writes there, too; removed with the process's other files.
@@ -81,17 +89,22 @@ def run(cluster: Cluster, pg_config: Path, archive: Path, log: Path) -> tuple[st
         if home.user:
             subprocess.run(["chown", "-R", f"{home.user.pw_uid}:{home.user.pw_gid}", work], check=True)
         programs = Path(_ask(pg_config, "--pgxs")).parents[1] / "test"
+        commands: dict[Path, list[str | Path]] = {}
         for kind, (program, schedule) in PROGRAMS.items():
-            command: list[str | Path] = [programs / program, f"--inputdir={work / kind}"]
-            command += [f"--outputdir={work / kind}", f"--bindir={_ask(pg_config, '--bindir')}"]
-            command += [f"--dlpath={work / kind}", f"--schedule={work / kind / schedule}"]
-            command += ["--max-concurrent-tests=20"] if kind == "regress" else []
-            done = _as_server(home, cluster, command, work / kind)
+            directory = work / kind
+            commands[directory] = [programs / program, f"--inputdir={directory}", f"--outputdir={directory}"]
+            commands[directory] += [f"--bindir={_ask(pg_config, '--bindir')}", f"--dlpath={directory}"]
+            commands[directory] += [f"--schedule={directory / schedule}"]
+            commands[directory] += ["--max-concurrent-tests=20"] if kind == "regress" else []
+        make = ["make", "-s", "installcheck", "USE_PGXS=1", f"PG_CONFIG={pg_config}", "with_llvm=no"]
+        for module in CONTRIB:
+            commands[work / "contrib" / module] = [*make, "NO_LOCALE=1", "enable_tap_tests=no"]
+        for directory, command in commands.items():
+            done = _as_server(home, cluster, command, directory)
             output += done.stdout
             status = status or done.returncode
-            differences = work / kind / "regression.diffs"
-            if differences.exists():
-                shutil.copy(differences, log.with_suffix(f".{kind}.diffs"))
+            for differences in directory.glob("**/regression.diffs"):
+                shutil.copy(differences, log.with_suffix(f".{directory.name}.diffs"))
     finally:
         shutil.rmtree(work, ignore_errors=True)
         log.write_text(output)
