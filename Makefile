@@ -125,11 +125,12 @@ figures: setup
 	@$(VENV)/python -Es tools/figures.py $(FIGURES)
 
 # Four files of tests at a time, as each waits for reads half of its time; those of one follow each other in
-# one process.  Regress and isolation tests run beside them.
+# one process.  Regress and isolation tests run beside them.  pytest keeps what it has compiled of the tests, which
+# is most of what it takes to collect them.
 test: setup
 	@$(VENV)/python -Es tools/with_server.py --set io_method=worker --set shared_preload_libraries=pg_lookahead \
 		--set autovacuum=off -- tools/installcheck.sh & regress=$$!; \
-	$(VENV)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 10; python=$$?; \
+	env -u PYTHONDONTWRITEBYTECODE $(VENV)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 10; python=$$?; \
 	wait $$regress || { echo 'Regress or isolation tests failed; see above, and build/regress and build/isolation.'; exit 1; }; \
 	exit $$python
 

@@ -59,6 +59,25 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGHUP, lambda *_: None)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """The first process of a run compiles the files of tests; the others wait until they find them so."""
+    run = getattr(session.config, "workerinput", {}).get("testrunuid", "")
+    if not run:
+        return (yield)
+    with Path(session.config.rootpath, "build", "collected").open("a+") as last:
+        fcntl.flock(last, fcntl.LOCK_EX)
+        last.seek(0)
+        if last.read() == run:
+            fcntl.flock(last, fcntl.LOCK_UN)
+            return (yield)
+        try:
+            return (yield)
+        finally:
+            last.truncate(0)
+            last.write(run)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files whose tests take minutes come first, the longest before all: none is left to one process."""
     longest, long = "bench_run|maintain_vacuum", "differential|harm|bench|torture"
