@@ -18,6 +18,7 @@ import numpy as np
 import psycopg
 import pytest
 
+import spares
 from pg_lookahead.lab.profile import variant
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
@@ -156,6 +157,13 @@ def shared_build(place: Path, build: Callable[[], variant.Variant]) -> Callable[
             return made
 
     return built
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spare_data_directories() -> Iterator[None]:
+    """Servers of this process leave their data directories to those that come."""
+    with spares.kept():
+        yield
 
 
 @pytest.fixture(scope="session")
