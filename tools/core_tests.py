@@ -34,12 +34,11 @@ PROGRAMS = {
 """For each directory of tests the program that runs them, as PGXS has it, and the schedule."""
 
 CONTRIB = (
-    *("amcheck", "bloom", "btree_gin", "btree_gist", "citext", "cube", "dblink", "earthdistance", "file_fdw"),
+    *("amcheck", "bloom", "btree_gin", "btree_gist", "citext", "cube", "earthdistance", "file_fdw"),
     *("hstore", "intarray", "isn", "ltree", "pageinspect", "pg_freespacemap", "pg_surgery", "pg_trgm"),
-    *("pg_visibility", "pgrowlocks", "pgstattuple", "postgres_fdw", "seg", "spi", "tablefunc", "tcn"),
-    "unaccent",
+    *("pg_visibility", "pgrowlocks", "pgstattuple", "seg", "spi", "tablefunc", "tcn", "unaccent"),
 )
-"""Modules of contrib that read tables or indexes, and need no setting of the server."""
+"""Modules of contrib that read tables or indexes, and need no setting of the server, nor where it listens."""
 
 
 def provision(major: int, pg_config: Path, cache: Path) -> Path:
