@@ -74,8 +74,11 @@ def _ask(pg_config: str | Path, *what: str) -> list[Path]:
 
 
 def copy_installation() -> Copy:
-    """Copy the installation that the tests use, with the extension; it goes with this process's servers."""
-    pg_config = Installation.find().bindir / "pg_config"
+    """Copy the installation that the tests use, with the extension; it goes with this process's servers.
+
+    Data directories of its servers are copied from what the original's initdb has made."""
+    original = Installation.find()
+    pg_config = original.bindir / "pg_config"
     places = _ask(pg_config, "bindir", "pkglibdir", "sharedir")
     # Programs find all else by relative paths.
     common = Path(os.path.commonpath(places))
@@ -88,6 +91,7 @@ def copy_installation() -> Copy:
     if libraries.exists():
         shutil.copytree(libraries, top / libraries.name, symlinks=True)
     subprocess.run(["chmod", "-R", "a+rX", top], check=True)
+    home._templates[copied[0], ()] = home.template(home.reachable(original), ())
     return Copy(copied[0], copied[1], copied[2] / "extension")
 
 
