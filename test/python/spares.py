@@ -33,6 +33,9 @@ class Spares:
     def fill(self, cluster: Cluster) -> None:
         """Give a server a data directory as initdb makes it."""
         template = cluster._home.template(cluster.installation, cluster._initdb_args)
+        if cluster._directory.parent != cluster._home.path:  # perhaps on another file system
+            self._initdb(cluster)
+            return
         try:
             self._kept.setdefault(template, []).pop().rename(cluster.data)
         except IndexError:
@@ -49,8 +52,7 @@ class Spares:
 
     def _keep(self, cluster: Cluster, template: Path, since: int) -> None:
         kept = self._kept[template]
-        ours = cluster._directory.parent == template.parent.parent
-        if len(kept) == _MOST or not ours or not cluster.data.exists():
+        if len(kept) == _MOST or not cluster.data.exists():
             return
         reap.end_processes(cluster._directory)
         spare = cluster._directory.with_name(f"spare-{cluster._directory.name}")
@@ -87,10 +89,8 @@ def restore(path: Path, model: Path, since: int) -> None:
 
 
 def _alike(one: os.DirEntry[str], model: os.DirEntry[str]) -> bool:
-    """Whether both are directories, or files that have no other name."""
-    if model.is_dir():
-        return one.is_dir(follow_symlinks=False)
-    return one.is_file(follow_symlinks=False) and one.stat().st_nlink == 1
+    """Whether both are directories, or both are files."""
+    return (one.is_dir if model.is_dir() else one.is_file)(follow_symlinks=False)
 
 
 def _remove(entry: os.DirEntry[str]) -> None:
