@@ -102,15 +102,28 @@ outer_may_turn(const JoinNode *node)
 }
 
 /*
- * May WHERE CURRENT OF ask where the source stands, while its cursor is idle?
- * It finds a scan below a Result node, but none below a sort.
+ * May WHERE CURRENT OF ask where the source stands?  It finds a scan below a
+ * Result node or a subquery's node, but none below a sort.
  */
 static bool
 outer_may_be_current(const JoinNode *node)
 {
-	return IsA(node->base.plan_state, ResultState) &&
+	return (IsA(node->base.plan_state, ResultState) ||
+			IsA(node->base.plan_state, SubqueryScanState)) &&
 		node->base.bounds.portal != PORTAL_COUNTS_NOT &&
 		!IsA(node->source, SortState);
+}
+
+/*
+ * May a function of the query itself ask that now?  While the first rows of a
+ * cursor are fetched, that is an error.
+ */
+static bool
+outer_is_current(const JoinNode *node)
+{
+	return outer_may_be_current(node) &&
+		node->base.query->estate->es_total_processed > 0 &&
+		!SettingsStay(node->base.query);
 }
 
 /*
@@ -380,7 +393,7 @@ outer_rows_wanted_ahead(JoinNode *node)
 	int			part =
 		RowsCertain(&node->base) == PG_INT64_MAX ? CERTAIN_PART : 1;
 
-	if (node->judge.mode != JUDGE_AHEAD ||
+	if (node->judge.mode != JUDGE_AHEAD || outer_is_current(node) ||
 		!ParamsAreKnown(node->base.query->estate, node->params))
 		return 0;
 	rows = Min(rows + node->idle, node->max_rows);

@@ -262,6 +262,33 @@ def test_current_of(sides: JoinSides, way: str, condition: str) -> None:
     assert len(same(sides, steps, ahead=None)) > 190
 
 
+def test_current_of_by_a_function(sides: JoinSides) -> None:
+    """A function of the cursor's own query finds the row that it is called for by WHERE CURRENT OF."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        seen: list[Any] = []
+        with side.connect() as conn:
+            conn.execute("BEGIN")
+            conn.execute("CREATE TABLE f AS SELECT id, k, 0 AS v FROM o WHERE id <= 300")
+            conn.execute(
+                "CREATE FUNCTION mark() RETURNS int LANGUAGE plpgsql AS $$ DECLARE marked int; BEGIN"
+                " UPDATE f SET v = v + 1 WHERE CURRENT OF c RETURNING id INTO marked; RETURN marked; END $$"
+            )
+            side.make_cold("i2")  # whose reads are worth it
+            conn.execute(
+                "DECLARE c NO SCROLL CURSOR FOR SELECT id, (SELECT i2.id FROM i2 WHERE i2.k = s.k),"
+                " CASE WHEN id % 10 = 5 THEN mark() END FROM (SELECT id, k FROM f OFFSET 0) AS s"
+            )
+            for portion in ("3", "40", "ALL"):
+                seen += conn.execute(f"FETCH {portion} FROM c".encode()).fetchall()
+            seen += conn.execute("SELECT id, v FROM f WHERE v > 0").fetchall()
+            conn.rollback()
+        return seen
+
+    marked = [row for row in same(sides, steps, ahead=None) if row[-1] is not None and len(row) == 3]
+    assert [row[0] for row in marked] == [row[2] for row in marked] == list(range(5, 300, 10))
+
+
 @pytest.mark.parametrize("scroll", ("SCROLL", "NO SCROLL", ""))
 def test_cursors_that_turn(sides: JoinSides, scroll: str) -> None:
     """A cursor that may go backwards does not look ahead; others do."""
