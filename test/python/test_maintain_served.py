@@ -346,22 +346,22 @@ def test_autovacuums_are_served(own_cluster: MakeCluster, rng: random.Random) ->
 @pytest.mark.parametrize("setting", ("index_vacuum", "enabled"))
 def test_a_setting_that_changes_meanwhile(own_cluster: MakeCluster, setting: str) -> None:
     """Bulk deletion by ours, and the cleanup of the same VACUUM by the server's own code."""
-    server = own_cluster({**AUTOVACUUM, "shared_buffers": "16MB"}, name="between")
+    delay = "autovacuum_vacuum_cost_delay"
+    slow = {"shared_buffers": "16MB", delay: "2ms", "autovacuum_vacuum_cost_limit": 10}
+    server = own_cluster({**AUTOVACUUM, **slow}, name="between")
     require_serving(server)
     with fresh_database(server) as conn:
         run(conn, *TABLE, "CREATE EXTENSION pg_lookahead")
         pages = scalar(conn, "SELECT pg_relation_size('t_bloom') / 8192 - 1")
         run(conn, "DELETE FROM t WHERE a % 2 = 0")
-        run(
-            conn,
-            "ALTER TABLE t SET (autovacuum_vacuum_threshold = 1, autovacuum_vacuum_scale_factor = 0,"
-            " autovacuum_vacuum_cost_delay = 2, autovacuum_vacuum_cost_limit = 10)",
-        )
+        run(conn, "ALTER TABLE t SET (autovacuum_vacuum_threshold = 1, autovacuum_vacuum_scale_factor = 0)")
         phase = "SELECT phase FROM pg_stat_progress_vacuum WHERE relid = 't'::regclass"
         await_true(lambda: fetch(conn, phase) == [("vacuuming indexes",)], "VACUUM of indexes", 60)
-        # autovacuum reads its settings while it pauses; each pass asks when it begins
-        await_true(lambda: streamed(conn, "bloom") == pages, "the end of bulk deletion", 60)
-        run(conn, f"ALTER SYSTEM SET pg_lookahead.{setting} = off", "SELECT pg_reload_conf()")
+        # autovacuum reads its settings while it pauses, and each pass asks when it begins: there is to be time
+        run(conn, f"ALTER SYSTEM SET {delay} = '100ms'", "SELECT pg_reload_conf()")
+        await_true(lambda: streamed(conn, "bloom") == pages, "the end of bulk deletion", 120)
+        run(conn, f"ALTER SYSTEM SET pg_lookahead.{setting} = off", f"ALTER SYSTEM SET {delay} = 0")
+        run(conn, "SELECT pg_reload_conf()")
         await_true(
             lambda: scalar(conn, "SELECT autovacuum_count FROM pg_stat_all_tables WHERE relname = 't'") > 0,
             "autovacuum",
