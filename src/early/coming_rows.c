@@ -142,18 +142,6 @@ coming_offset_of(const ComingRows *rows, int row)
 	return rows->nrows < 0 ? row + 1 : rows->offsets[row];
 }
 
-/* The turn of a row, which is counted from 0 among the rows of its page. */
-static inline uint64
-coming_heap_turn(const ComingRows *rows, HeapScanDesc scan, HeapTuple tuple,
-				 int row)
-{
-	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tuple->t_self);
-
-	return coming_place_of(rows, scan, block) << 16 |
-		(IsA(rows->scan, BitmapHeapScanState) ? row + 1 :
-		 ItemPointerGetOffsetNumberNoCheck(&tuple->t_self));
-}
-
 /* Which of the rows of the page that the scan holds is this one?  -1: none. */
 static int
 coming_find_row(HeapScanDesc scan, HeapTuple tuple)
@@ -166,6 +154,22 @@ coming_find_row(HeapScanDesc scan, HeapTuple tuple)
 				ItemPointerGetOffsetNumberNoCheck(&tuple->t_self))
 				return i;
 	return -1;
+}
+
+/*
+ * The turn of a row.  row: its number among the rows of its page, from 0 on;
+ * -1 if it is one of the page that the scan holds, and is to be sought there.
+ */
+static inline uint64
+coming_heap_turn(const ComingRows *rows, HeapScanDesc scan, HeapTuple tuple,
+				 int row)
+{
+	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tuple->t_self);
+
+	return coming_place_of(rows, scan, block) << 16 |
+		(IsA(rows->scan, BitmapHeapScanState) ?
+		 (row >= 0 ? row : coming_find_row(scan, tuple)) + 1 :
+		 ItemPointerGetOffsetNumberNoCheck(&tuple->t_self));
 }
 
 /* Go on after the current row; false if the scan stands on none. */
@@ -465,9 +469,7 @@ ComingRowsCurrent(ComingRows *rows, RowVisitor *visitor, uint64 *turn)
 
 		if (scan == NULL)
 			return false;
-		*turn = coming_heap_turn(rows, scan, tuple,
-								 IsA(rows->scan, BitmapHeapScanState) ?
-								 coming_find_row(scan, tuple) : -1);
+		*turn = coming_heap_turn(rows, scan, tuple, -1);
 	}
 	(void) visitor->visit(visitor, *turn, tuple);
 	return true;
