@@ -439,11 +439,12 @@ takeover_is_resting(const QueryDesc *queryDesc)
 static void
 takeover_note_end(const QueryDesc *queryDesc, bool was_served)
 {
-	KnownStatement *known = takeover_known_statement(queryDesc->plannedstmt);
+	KnownStatement *known;
 
 	/* nothing is learnt while look-ahead is switched off */
 	if (!lookahead_enabled)
 		return;
+	known = takeover_known_statement(queryDesc->plannedstmt);
 	known->runs = UsageAllReads() == known->reads ?
 		known->runs + (was_served ? 1 : RUNS_IF_UNSERVED) : 0;
 }
