@@ -606,7 +606,7 @@ values_advance_part(ValuesAhead *ahead, Part *part, bool wait)
 		if (part->key.stage != LOOKUP_DONE)
 			break;
 
-		/* the last of as many blocks may hold the next few chunks, too */
+		/* if it names no more blocks, the last may hold the next chunks */
 		rest = part->key.blocks < LOOKUP_MAX_BLOCKS ? 0 :
 			EXTERN_TUPLES_PER_PAGE - 1;
 		next = part->from + part->key.matches;
