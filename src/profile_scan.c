@@ -64,8 +64,8 @@ WRAPPED(PROFILE_FOLLOW, bool, HeapAheadFollow,
 		(ahead, scan, direction, returned, anew))
 WRAPPED_VOID(PROFILE_FILL, HeapAheadFill,
 			 (HeapAhead *ahead, IndexScanDesc scan, int distance, int64 rows,
-			  bool may_be_left),
-			 (ahead, scan, distance, rows, may_be_left))
+			  int64 certain),
+			 (ahead, scan, distance, rows, certain))
 WRAPPED(PROFILE_ENTRIES_NEXT, bool, EntriesAheadNext,
 		(EntriesAhead *ahead, IndexScanDesc scan, LeafLook *look,
 		 BlockNumber *block, uint64 *ordinal),

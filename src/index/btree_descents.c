@@ -51,14 +51,20 @@ BTreeNeedsDescents(IndexScanDesc scan)
 		!BTreeLeafKeysAreUsual(scan);
 }
 
-bool
-BTreeMatchesLieApart(IndexScanDesc scan)
+BlockNumber
+BTreePagesInVain(IndexScanDesc scan)
 {
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+	BlockNumber pages = RelationGetNumberOfBlocks(scan->indexRelation);
+	uint64		searches = 1;
 
-	return BTreeScanSkips(scan) ||
+	if (BTreeScanSkips(scan) ||
 		!BTreeKeysMake(scan->indexRelation, ForwardScanDirection, so->keyData,
-					   so->numberOfKeys).all_required;
+					   so->numberOfKeys).all_required)
+		return pages;
+	for (int i = 0; i < so->numArrayKeys; i++)
+		searches = Min(searches * so->arrayKeys[i].num_elems, pages);
+	return searches;
 }
 
 BTreeDescents *

@@ -81,10 +81,10 @@ typedef struct BTreeDescents BTreeDescents;
 extern bool BTreeNeedsDescents(IndexScanDesc scan);
 
 /*
- * May pages without a match lie between those that have some, of which the
- * scan's arrays do not tell how many?
+ * How many pages without a match may lie before the next one at most?  Where
+ * all keys are arrays' or bounds of the scan, each search leads to one page.
  */
-extern bool BTreeMatchesLieApart(IndexScanDesc scan);
+extern BlockNumber BTreePagesInVain(IndexScanDesc scan);
 
 /* A second scan; its memory comes from mcxt, and stays small while idle. */
 extern BTreeDescents *BTreeDescentsCreate(MemoryContext mcxt);

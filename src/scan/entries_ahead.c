@@ -116,6 +116,7 @@ EntriesAheadNext(EntriesAhead *ahead, IndexScanDesc scan, LeafLook *look,
 				return true;
 			}
 		}
+		look->known = ahead->ordinal;
 		if (LeafRingLook(ahead->ring, scan, ahead->given_position + 1,
 						 look) == NULL)
 			return false;

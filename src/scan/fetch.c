@@ -348,7 +348,7 @@ fetch_look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		distance = (int) Min((uint64) distance,
 							 node->ahead->visited / UNCERTAIN_PART);
 	HeapAheadFill(node->ahead, scan, distance, RowsWanted(&node->base),
-				  uncertain);
+				  uncertain ? 0 : RowsCertain(&node->base));
 	node->quiet_until =
 		node->returned + fetch_quiet_entries(node, scan, direction);
 	return true;

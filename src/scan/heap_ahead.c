@@ -212,7 +212,7 @@ heap_ahead_append_blocks(HeapAhead *ahead, IndexScanDesc scan, int wanted,
 
 void
 HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, int distance, int64 rows,
-			  bool may_be_left)
+			  int64 certain)
 {
 	Window	   *window = ahead->window;
 	int			wanted = distance - WindowSize(window);
@@ -220,7 +220,7 @@ HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, int distance, int64 rows,
 		ahead->returned + Max(0, rows - 1);
 	LeafLook	look = {.rows = rows,
 						.max_entries = ahead->max_entries,
-						.may_be_left = may_be_left,
+						.certain = certain,
 						.wait = ahead->sorted};
 
 	/*

@@ -134,10 +134,11 @@ extern bool HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan,
 
 /*
  * After HeapAheadFollow(): start reading, so that "distance" blocks are held
- * for the next "rows" entries.  may_be_left: see LeafLook.
+ * for the next "rows" entries.  certain: as many rows, from the scan's current
+ * entry on, will be asked for, or all up to the end of the scan.
  */
 extern void HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, int distance,
-						  int64 rows, bool may_be_left);
+						  int64 rows, int64 certain);
 
 /*
  * Make the scan hold the heap page of its current entry, from the window if it

@@ -62,9 +62,10 @@
 #define PAGES_BEFORE 2
 
 /*
- * Where the scan may be left, no second scan is begun before it has returned as
- * many entries as the index has pages, but for this number: there may be no
- * next match, and the search for it then goes through the rest of the index.
+ * A second scan makes no step for a row that may not be asked for, before the
+ * scan has returned as many entries as pages may be searched, but for this
+ * number: there may be no next match, and the search for it then goes through
+ * the rest of the index, or of the arrays.
  */
 #define PAGES_IN_VAIN 64
 
@@ -854,11 +855,10 @@ leaf_ring_look(LeafRing *ring, IndexScanDesc scan, const LeafLook *look)
 
 /* Might a second scan go through far more pages than the scan has? */
 static bool
-leaf_ring_may_search_in_vain(LeafRing *ring, IndexScanDesc scan,
-							 const LeafLook *look)
+leaf_ring_may_search_in_vain(IndexScanDesc scan, const LeafLook *look)
 {
-	return look->may_be_left && BTreeMatchesLieApart(scan) &&
-		RelationGetNumberOfBlocks(ring->index) >
+	return (int64) (look->known - look->returned) + 1 >= look->certain &&
+		BTreePagesInVain(scan) >
 			PAGES_IN_VAIN + (look->returned - look->begun);
 }
 
@@ -870,7 +870,7 @@ leaf_ring_descend(LeafRing *ring, IndexScanDesc scan, const LeafLook *look)
 	bool		known;
 
 	if (ring->looked < ring->listed || ring->pages < PAGES_BEFORE ||
-		leaf_ring_may_search_in_vain(ring, scan, look))
+		leaf_ring_may_search_in_vain(scan, look))
 		return NULL;
 	leaf_ring_grow(ring);
 	if (ring->descents == NULL)

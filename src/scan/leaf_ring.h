@@ -185,7 +185,8 @@ typedef struct LeafLook
 	uint64		begun;			/* of these, before it was begun again */
 	int64		rows;			/* see LeafRingFill() */
 	int			max_entries;	/* do not look at more pages than hold these */
-	bool		may_be_left;	/* the scan, before its end, at any row */
+	uint64		known;			/* entries known, counted as "returned" */
+	int64		certain;		/* see HeapAheadFill() */
 	bool		wait;			/* for the read of the page */
 } LeafLook;
 
