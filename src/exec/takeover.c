@@ -32,6 +32,7 @@
 #include "nodes/nodeFuncs.h"
 #include "read/page_read.h"
 #include "read/uncount.h"
+#include "storage/proc.h"
 #include "tcop/dest.h"
 #include "utils/snapmgr.h"
 
@@ -51,11 +52,17 @@
 /* By role; the last one is NULL. */
 static const AheadMethods *all_methods[AHEAD_ROLES][MAX_METHODS + 1];
 
-/* What is known of all statements with one cost and one list of relations. */
+/*
+ * What is known of all statements with one cost and one list of relations.  Of
+ * executions that overlap, as where a function of the statement executes it
+ * again, none is taken to have read less than the first one.
+ */
 typedef struct KnownStatement
 {
 	uint64		key;
-	int64		reads;			/* count of blocks read when one began last */
+	const EState *first;		/* of executions that overlap; or NULL */
+	LocalTransactionId transaction; /* in which that began */
+	int64		reads;			/* count of blocks read when it began */
 	double		runs;			/* executions in a row that read nothing */
 } KnownStatement;
 
@@ -427,7 +434,13 @@ takeover_is_resting(const QueryDesc *queryDesc)
 {
 	KnownStatement *known = takeover_known_statement(queryDesc->plannedstmt);
 
-	known->reads = UsageAllReads();
+	/* an execution that failed has not been seen to end */
+	if (known->first == NULL || known->transaction != MyProc->vxid.lxid)
+	{
+		known->first = queryDesc->estate;
+		known->transaction = MyProc->vxid.lxid;
+		known->reads = UsageAllReads();
+	}
 
 	/* EXPLAIN shows all that is known of the nodes */
 	return known->runs >= takeover_runs_to_rest(queryDesc->plannedstmt) &&
@@ -447,6 +460,8 @@ takeover_note_end(const QueryDesc *queryDesc, bool was_served)
 	known = takeover_known_statement(queryDesc->plannedstmt);
 	known->runs = UsageAllReads() == known->reads ?
 		known->runs + (was_served ? 1 : RUNS_IF_UNSERVED) : 0;
+	if (known->first == queryDesc->estate)
+		known->first = NULL;
 }
 
 static void

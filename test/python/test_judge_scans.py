@@ -183,6 +183,28 @@ def test_dear_cached_statements_are_left_alone_later(conn: Connection) -> None:
     assert newly_served(conn, ONE_ROW, 3) == 3
 
 
+def test_a_statement_within_itself_is_not_left_alone(conn: Connection) -> None:
+    """A statement that reads is looked ahead for, although a function of its own executes it, too, and that reads nothing."""
+    run(
+        conn,
+        "SET plan_cache_mode = force_generic_plan",
+        """CREATE FUNCTION pg_temp.walk(n int) RETURNS int LANGUAGE plpgsql AS $$
+           DECLARE nodes int := 1; child int;
+           BEGIN
+               FOR child IN SELECT k FROM t WHERE dup = n AND k % 4 = 0 LOOP
+                   nodes := nodes + pg_temp.walk(-child);
+               END LOOP;
+               RETURN nodes;
+           END $$""",
+    )
+    walk = "SELECT pg_temp.walk(7)"
+    nodes = scalar(conn, walk)
+    assert nodes > 100
+    for _ in range(30):
+        evict(conn, "t")
+        assert newly_served(conn, walk) == nodes
+
+
 # What is told
 
 
