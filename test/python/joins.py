@@ -37,7 +37,7 @@ CREATE INDEX ON fl (id);
 ANALYZE fl;
 CREATE TABLE event (id int, k int, at timestamptz, at_local timestamp, day date, doc jsonb) WITH (autovacuum_enabled = off);
 INSERT INTO event SELECT n, n * 37 % 6000, a, a, a, jsonb_build_object('n', n)
-    FROM generate_series(1, 2000) AS n, LATERAL (SELECT now() - make_interval(mins => n * 437) AS a) AS x;
+    FROM generate_series(1, 2000) AS n, LATERAL (SELECT date_trunc('day', now()) - make_interval(mins => n * 437) AS a) AS x;
 CREATE INDEX event_at ON event (k, at);
 ANALYZE event;
 CREATE TABLE part (id int, k int, at timestamptz) PARTITION BY RANGE (id);
