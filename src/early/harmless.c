@@ -189,12 +189,6 @@ harmless_operator(Oid operator, Oid function, Oid result, List *args,
 	return harmless_function(function, result, args, search);
 }
 
-static bool
-harmless_has_one_text(Oid type)
-{
-	return OID_IS_AMONG(type, types_of_one_text) || harmless_is_enum(type);
-}
-
 /* Is a conversion from one type to another by way of a text harmless? */
 static bool
 harmless_conversion(const CoerceViaIO *coercion, const Search *search)
@@ -202,10 +196,14 @@ harmless_conversion(const CoerceViaIO *coercion, const Search *search)
 	Oid			from = exprType((Node *) coercion->arg);
 	Oid			to = coercion->resulttype;
 
-	if (harmless_has_one_text(from) && harmless_has_one_text(to))
+	if (OID_IS_AMONG(from, types_of_one_text) &&
+		OID_IS_AMONG(to, types_of_one_text))
 		return true;
 
-	/* to parse a text search query may print a notice */
+	/*
+	 * To parse a text search query may print a notice.  What can change a
+	 * setting can also give the values of an enum other names.
+	 */
 	return search->settings_stay && to != TSQUERYOID &&
 		(harmless_is_ordered(from) || harmless_is_enum(from)) &&
 		(harmless_is_ordered(to) || harmless_is_enum(to));

@@ -261,6 +261,39 @@ def test_settings_that_change_between_two_rows(joins: JoinSides, name: str) -> N
     same(joins, lambda side: by_row(side, "SET timezone = 'Asia/Tokyo'", CHANGED[name]), ahead=False)
 
 
+# What a function of the query changes between two rows, besides settings: statements before it, and the query
+REDEFINED = {
+    "the name of an enum's value": (
+        "CREATE TYPE colour AS ENUM ('red')",
+        "CREATE TABLE painted AS SELECT id, k, 'red'::colour AS c FROM o WHERE id <= 300",
+        "CREATE FUNCTION redefined(v int) RETURNS int LANGUAGE plpgsql AS $$"
+        " BEGIN IF v = 100 THEN ALTER TYPE colour RENAME VALUE 'red' TO 'blue'; END IF; RETURN v; END $$",
+        "SELECT p.c, redefined(p.id), i2.id FROM (SELECT id, k, c::text FROM painted OFFSET 0) AS p JOIN i2 ON i2.k = p.k",
+    ),
+    "a value of an enum": (
+        "CREATE TYPE colour AS ENUM ('red')",
+        "CREATE FUNCTION redefined(v int) RETURNS int LANGUAGE plpgsql AS $$"
+        " BEGIN IF v = 1 THEN ALTER TYPE colour ADD VALUE 'blue'; END IF; RETURN v; END $$",
+        "SELECT p.c, redefined(p.id), i2.id FROM (SELECT id, k, (CASE WHEN id > 2 THEN 'blue' ELSE 'red' END)::colour AS c"
+        " FROM o WHERE id <= 300 OFFSET 0) AS p JOIN i2 ON i2.k = p.k",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REDEFINED)
+def test_what_is_redefined_between_two_rows(joins: JoinSides, name: str) -> None:
+    """The values of an enum are the same for all snapshots."""
+
+    def steps(side: JoinSide) -> Any:
+        side.run("ALTER SEQUENCE seq RESTART")
+        *before, query = REDEFINED[name]
+        seen = by_row(side, "BEGIN", *before, query, "ROLLBACK")[-2]
+        assert seen[-2][0] != "error", seen
+        return seen
+
+    assert len(same(joins, steps, ahead=False)) > 200
+
+
 def test_settings_that_change_between_two_fetches(joins: JoinSides) -> None:
     """A cursor computes ahead what depends on settings only while it runs to its end."""
 
