@@ -12,6 +12,7 @@
 #include "access/heapam.h"
 #include "access/tableam.h"
 #include "access/transam.h"
+#include "catalog/catalog.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type_d.h"
 #include "compat.h"
@@ -268,7 +269,8 @@ early_kind_refusal(PlanState *plan_state)
 /*
  * Why must a node not scan its table early?  What an extension's access method
  * does is not known.  Any function may change a sequence, whose row is the same
- * for all snapshots.
+ * for all snapshots; so are rows of catalogs that are updated in place, as
+ * CREATE INDEX and ANALYZE do it.
  */
 static Refusal
 early_table_refusal(PlanState *plan_state, const Search *search)
@@ -293,6 +295,8 @@ early_table_refusal(PlanState *plan_state, const Search *search)
 		return NOT_REFUSED;
 	if (table->rd_tableam != GetHeapamTableAmRoutine())
 		return REFUSED_OUTER_IS_CUSTOM;
+	if (search->early && IsCatalogRelation(table))
+		return REFUSED_CATALOG;
 	return table->rd_rel->relkind == RELKIND_SEQUENCE ||
 		list_member_oid(search->changed, RelationGetRelid(table)) ?
 		REFUSED_OUTER_READS_CHANGED : NOT_REFUSED;
