@@ -118,20 +118,23 @@ early_memoize(const Memoize *memoize)
 	return true;
 }
 
+/*
+ * Does an Agg node, which is the first one or chained to it, compare columns by
+ * the server's own functions?
+ */
 static bool
-early_agg(const Agg *agg)
+early_agg(const Agg *agg, const Agg *first)
 {
+	/* a chained node that hashes has no input but the first one's */
+	const Plan *plan =
+		agg->plan.lefttree == NULL ? &first->plan : &agg->plan;
 	ListCell   *lc;
 
 	foreach(lc, agg->chain)
-		if (!early_agg(lfirst(lc)))
+		if (!early_agg(lfirst(lc), first))
 			return false;
-
-	/* a chained node has no input of its own; its columns are the first's */
-	return agg->plan.lefttree == NULL ?
-		early_operators(agg->numCols, agg->grpOperators) :
-		early_compares(&agg->plan, agg->numCols, agg->grpColIdx,
-						 agg->grpOperators);
+	return early_compares(plan, agg->numCols, agg->grpColIdx,
+						  agg->grpOperators);
 }
 
 static bool
@@ -230,7 +233,7 @@ early_node(PlanState *plan_state, Search *search)
 		case T_RecursiveUnion:
 			return EARLY_COMPARES(RecursiveUnion, dup);
 		case T_Agg:
-			return early_agg((Agg *) plan);
+			return early_agg((Agg *) plan, (Agg *) plan);
 		case T_WindowAgg:
 			return early_window((WindowAgg *) plan, search);
 		case T_Limit:

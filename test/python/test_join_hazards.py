@@ -1059,6 +1059,35 @@ def test_hash_functions_that_are_not_the_servers_are_not_called_early(joins: Joi
         assert f"Look-Ahead: not used ({reason})" in found, found
 
 
+def test_hash_functions_of_grouping_sets_are_not_called_early(joins: JoinSides) -> None:
+    """A row is put into the hash table of one grouping set while the groups of another one are returned."""
+
+    def steps(side: JoinSide) -> Any:
+        seen = by_row(
+            side,
+            "BEGIN",
+            "CREATE TYPE inside AS (a int)",
+            "CREATE FUNCTION inside_hash(v inside) RETURNS int IMMUTABLE LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE NOTICE 'hash %', v; RETURN v.a; END $$",
+            "CREATE FUNCTION inside_eq(v inside, w inside) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT v.a = w.a'",
+            "CREATE FUNCTION inside_cmp(v inside, w inside) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT btint4cmp(v.a, w.a)'",
+            "CREATE OPERATOR =# (LEFTARG = inside, RIGHTARG = inside, FUNCTION = inside_eq, HASHES)",
+            "CREATE OPERATOR CLASS inside_ops DEFAULT FOR TYPE inside USING btree AS OPERATOR 3 =#, FUNCTION 1 inside_cmp(inside, inside)",
+            "CREATE OPERATOR CLASS inside_ops DEFAULT FOR TYPE inside USING hash AS OPERATOR 1 =#, FUNCTION 1 inside_hash(inside)",
+            "CREATE TYPE outside AS (i inside)",
+            "CREATE TABLE grouped AS SELECT id, ('x' || id)::tsvector AS v, ROW(ROW(id % 4))::outside AS r FROM o WHERE id <= 300",
+            "ANALYZE grouped",
+            "SET LOCAL enable_hashagg = on",
+            "SELECT loud(g.n::int), i2.id FROM (SELECT count(*) AS n FROM grouped GROUP BY GROUPING SETS ((v), (r), (id))) AS g"
+            " JOIN i2 ON i2.k = g.n",
+            "ROLLBACK",
+        )[-2]
+        assert len(seen[-1]) > 900, seen
+        return seen
+
+    same(joins, steps, ahead=False)
+
+
 # Memory
 
 
