@@ -454,8 +454,9 @@ takeover_note_end(const QueryDesc *queryDesc, bool was_served)
 {
 	KnownStatement *known;
 
-	/* nothing is learnt while look-ahead is switched off */
-	if (!lookahead_enabled)
+	/* nothing is learnt while look-ahead is off, nor from a plan alone */
+	if (!lookahead_enabled ||
+		(queryDesc->estate->es_top_eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0)
 		return;
 	known = takeover_known_statement(queryDesc->plannedstmt);
 	known->runs = UsageAllReads() == known->reads ?

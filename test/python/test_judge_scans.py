@@ -147,7 +147,7 @@ def newly_served(conn: Connection, statement: str, times: int = 1) -> int:
 
 
 def test_small_cached_statements_are_left_alone(conn: Connection) -> None:
-    """A small statement rests after 256 executions that read nothing, until one reads; EXPLAIN wakes none.
+    """A small statement rests after 256 executions that read nothing, until one reads; EXPLAIN wakes none, and lulls none.
 
     One in which nothing is served rests after eight.
     """
@@ -159,6 +159,8 @@ def test_small_cached_statements_are_left_alone(conn: Connection) -> None:
     assert newly_served(conn, query, 3) == 0
     evict(conn, "t")
     assert newly_served(conn, query) == 0
+    assert newly_served(conn, query, 3) == 3
+    run(conn, *[f"EXPLAIN {query}"] * 9)
     assert newly_served(conn, query, 3) == 3
     evict(conn, "t")
     conn.execute("SET pg_lookahead.index_scan = off")
