@@ -26,6 +26,7 @@
 #include "compat.h"
 #include "early/harmless.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
 #include "optimizer/tlist.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -209,17 +210,18 @@ harmless_conversion(const CoerceViaIO *coercion, const Search *search)
 		(harmless_is_ordered(to) || harmless_is_enum(to));
 }
 
-/* Does sorting or grouping by a list of clauses compare plain values? */
+/* Does it only compare plain values to sort or group by a list of clauses? */
 static bool
-harmless_sort(List *clauses)
+harmless_sort(List *clauses, List *args)
 {
 	ListCell   *lc;
 
 	foreach(lc, clauses)
 	{
-		const SortGroupClause *clause = lfirst_node(SortGroupClause, lc);
+		SortGroupClause *clause = lfirst_node(SortGroupClause, lc);
+		Node	   *value = get_sortgroupclause_expr(clause, args);
 
-		if (clause->eqop >= FirstNormalObjectId ||
+		if (!HarmlessToCompare(clause->eqop, exprType(value)) ||
 			clause->sortop >= FirstNormalObjectId)
 			return false;
 	}
@@ -294,8 +296,10 @@ harmless_is_not(Node *node, void *context)
 			harmless = harmless_is_ordered(exprType(node));
 			break;
 		case T_Aggref:
-			harmless = harmless_sort(((Aggref *) node)->aggorder) &&
-				harmless_sort(((Aggref *) node)->aggdistinct) &&
+			harmless = harmless_sort(((Aggref *) node)->aggorder,
+									 ((Aggref *) node)->args) &&
+				harmless_sort(((Aggref *) node)->aggdistinct,
+							  ((Aggref *) node)->args) &&
 				harmless_aggregate(((Aggref *) node)->aggfnoid,
 									  exprType(node),
 									  get_tlist_exprs(((Aggref *) node)->args,
@@ -322,6 +326,7 @@ harmless_is_not(Node *node, void *context)
 		case T_Const:
 		case T_CaseTestExpr:
 		case T_GroupingFunc:
+		case T_SortGroupClause:
 		case T_List:
 		case T_TargetEntry:
 		case T_RelabelType:
