@@ -15,7 +15,8 @@
  * the server's.  That is begun when COPY has locked the table and checked its
  * privileges: there the indexes are opened as COPY itself will open them a
  * little later, but without waiting for a lock.  It is undone when the command
- * ends, before an error gives up the references to the indexes.
+ * ends, before an error gives up the references to the indexes.  Their locks
+ * end then, too, as the server's own do.
  *
  * Nothing is written early and nobody's code is run early: the rows have been
  * written, with all their defaults and generated columns, and of the indexes'
@@ -391,12 +392,12 @@ copy_serve_index(Copy *copy, Oid oid)
 		return;
 	index = try_index_open(oid, NoLock);
 	if (index == NULL)
-		return;
-	if (LookupKnowsIndex(index) && index->rd_index->indisready &&
-		IndexRoutineAdd(index, &copy_members))
+		UnlockRelationOid(oid, RowExclusiveLock);
+	else if (LookupKnowsIndex(index) && index->rd_index->indisready &&
+			 IndexRoutineAdd(index, &copy_members))
 		copy->indexes[copy->nindexes++] = index;
 	else
-		index_close(index, NoLock);
+		index_close(index, RowExclusiveLock);
 }
 
 /* May COPY look ahead when it writes to this table? */
@@ -465,7 +466,7 @@ copy_end(bool failed)
 	{
 		(void) PageReadsWait(&copy->keys.lookups, true);
 		for (int i = 0; i < copy->nindexes; i++)
-			index_close(copy->indexes[i], NoLock);
+			index_close(copy->indexes[i], RowExclusiveLock);
 		table_close(copy->table, NoLock);
 	}
 	MemoryContextDelete(copy->mcxt);

@@ -439,6 +439,16 @@ def test_an_index_that_is_locked_is_not_waited_for(conn: Connection, file: str) 
         other.rollback()
 
 
+def test_copy_keeps_no_lock_of_an_index(conn: Connection, file: str) -> None:
+    """Its indexes are locked until COPY ends, as without look-ahead, and not until the transaction does."""
+    run(conn, "CREATE TABLE several (LIKE hashed INCLUDING ALL)", "CREATE INDEX ON several USING brin (id)")
+    copy = f"COPY several (id, a) FROM '{file}'"
+    with conn.transaction(force_rollback=True):
+        run(conn, copy, copy)
+        query = "SELECT array_agg(DISTINCT relation::regclass::text) FROM pg_locks WHERE relation >= 16384"
+        assert scalar(conn, f"{query} AND pid = pg_backend_pid()") == ["several"]
+
+
 def test_the_indexes_of_one_row_are_looked_up_together(conn: Connection) -> None:
     """Whatever its plan does; but not if a trigger may change the row, and not for one index."""
     for statement, looks in {
