@@ -82,7 +82,7 @@ early_index(Relation index)
 {
 	if (index == NULL)
 		return true;
-	if (index->rd_amhandler >= FirstNormalObjectId)
+	if (index->rd_amhandler >= FirstUnpinnedObjectId)
 		return false;
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
 	{
@@ -102,7 +102,7 @@ static bool
 early_operators(int n, const Oid *families)
 {
 	for (int i = 0; i < n; i++)
-		if (families[i] >= FirstNormalObjectId)
+		if (families[i] >= FirstUnpinnedObjectId)
 			return false;
 	return true;
 }
@@ -144,8 +144,8 @@ early_window(const WindowAgg *window, Search *search)
 							window->partColIdx, window->partOperators) &&
 		early_compares(&window->plan, window->ordNumCols, window->ordColIdx,
 						 window->ordOperators) &&
-		window->startInRangeFunc < FirstNormalObjectId &&
-		window->endInRangeFunc < FirstNormalObjectId &&
+		window->startInRangeFunc < FirstUnpinnedObjectId &&
+		window->endInRangeFunc < FirstUnpinnedObjectId &&
 		early_exprs((List *) window->startOffset, search) &&
 		early_exprs((List *) window->endOffset, search) &&
 		early_exprs(window->runConditionOrig, search);

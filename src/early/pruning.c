@@ -53,7 +53,7 @@ pruning_is_plain(Oid function)
 	Oid		   *types;
 	int			n;
 
-	if (function >= FirstNormalObjectId)
+	if (function >= FirstUnpinnedObjectId)
 		return false;
 	(void) get_func_signature(function, &types, &n);
 	return n > 0 && KeyTypeIsPlain(types[0]);

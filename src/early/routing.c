@@ -34,8 +34,8 @@ RoutingIsHarmless(Relation table)
 
 	/* the condition of the default partition calls operators of the family */
 	for (int i = 0; i < key->partnatts; i++)
-		if (key->partopfamily[i] >= FirstNormalObjectId ||
-			key->partsupfunc[i].fn_oid >= FirstNormalObjectId ||
+		if (key->partopfamily[i] >= FirstUnpinnedObjectId ||
+			key->partsupfunc[i].fn_oid >= FirstUnpinnedObjectId ||
 			!ComparesInfallibly(key->parttypid[i], key->partcollation[i]) ||
 			TupleDescAttr(RelationGetDescr(table),
 						  key->partattrs[i] - 1)->attgenerated != '\0')

@@ -56,7 +56,7 @@ BTreeComparisonsRefusal(Relation index, const ScanKeyData *keys, int nkeys)
 		while (columns < keys[i].sk_attno)
 			if ((refusal = BTreeColumnRefusal(index, ++columns)) != NOT_REFUSED)
 				return refusal;
-		if (keys[i].sk_func.fn_oid >= FirstNormalObjectId)
+		if (keys[i].sk_func.fn_oid >= FirstUnpinnedObjectId)
 			return REFUSED_OPERATOR;
 		if ((keys[i].sk_flags & SK_ROW_HEADER) == 0)
 			continue;

@@ -106,7 +106,7 @@ btree_lookup_refusal(const BTreeLookup *lookup)
 	if (refusal != NOT_REFUSED)
 		return refusal;
 	for (int i = 0; i < lookup->search.keysz; i++)
-		if (lookup->search.scankeys[i].sk_func.fn_oid >= FirstNormalObjectId)
+		if (lookup->search.scankeys[i].sk_func.fn_oid >= FirstUnpinnedObjectId)
 			return REFUSED_INDEX_TYPE;
 	return lookup->search.keysz > 0 ? NOT_REFUSED :
 		REFUSED_NO_BOUND;

@@ -198,7 +198,7 @@ HashLookupCreate(Relation index, const ScanKeyData *keys, Refusal *refusal)
 	*refusal = NOT_REFUSED;
 	if (!KeyTypeIsPlain(type))
 		*refusal = REFUSED_INDEX_FALLIBLE;
-	else if (!OidIsValid(function) || function >= FirstNormalObjectId)
+	else if (!OidIsValid(function) || function >= FirstUnpinnedObjectId)
 		*refusal = REFUSED_INDEX_TYPE;
 	if (*refusal != NOT_REFUSED)
 		return NULL;

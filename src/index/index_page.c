@@ -151,7 +151,7 @@ bool
 ColumnFunctionsAreServers(Relation index, int column)
 {
 	for (int i = 1; i <= index->rd_indam->amsupport; i++)
-		if (index_getprocid(index, column, i) >= FirstNormalObjectId)
+		if (index_getprocid(index, column, i) >= FirstUnpinnedObjectId)
 			return false;
 	return true;
 }

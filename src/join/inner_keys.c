@@ -117,7 +117,7 @@ InnerParamOfColumn(PlanState *scan, AttrNumber column)
 		if (KeyIsUsual(info->scan_key) &&
 			info->scan_key->sk_strategy == BTEqualStrategyNumber &&
 			facts.index->rd_opfamily[info->scan_key->sk_attno - 1] <
-			FirstNormalObjectId &&
+			FirstUnpinnedObjectId &&
 			inner_keys_shows_column(&facts, var, info->scan_key->sk_attno) &&
 			IsA(param, Param) && param->paramkind == PARAM_EXEC &&
 			param->paramtype == var->vartype)

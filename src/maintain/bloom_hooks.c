@@ -55,7 +55,7 @@ bloom_get_relation_info(PlannerInfo *root, Oid table, bool inhparent,
 	{
 		const IndexOptInfo *index = lfirst_node(IndexOptInfo, cell);
 
-		if (index->relam >= FirstNormalObjectId && index->amhasgetbitmap)
+		if (index->relam >= FirstUnpinnedObjectId && index->amhasgetbitmap)
 			met = true;
 	}
 }
@@ -70,7 +70,7 @@ bloom_serve(PlanState *node, void *context)
 		Relation	index = ((BitmapIndexScanState *) node)->biss_RelationDesc;
 		StreamUser	user;
 
-		if (index != NULL && index->rd_rel->relam >= FirstNormalObjectId &&
+		if (index != NULL && index->rd_rel->relam >= FirstUnpinnedObjectId &&
 			RoutineKind(index->rd_amhandler, &user))
 			(void) RoutineReplace(index, user);
 	}

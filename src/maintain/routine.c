@@ -66,7 +66,7 @@ RoutineKind(Oid handler, StreamUser *user)
 		*user = STREAM_USER_HASH;
 	else if (handler == F_GINHANDLER)
 		*user = STREAM_USER_GIN;
-	else if (handler >= FirstNormalObjectId && BloomIsHandler(handler))
+	else if (handler >= FirstUnpinnedObjectId && BloomIsHandler(handler))
 		*user = STREAM_USER_BLOOM;
 	else
 		return false;
