@@ -358,8 +358,8 @@ def test_a_setting_that_changes_meanwhile(own_cluster: MakeCluster, setting: str
         phase = "SELECT phase FROM pg_stat_progress_vacuum WHERE relid = 't'::regclass"
         await_true(lambda: fetch(conn, phase) == [("vacuuming indexes",)], "VACUUM of indexes", 60)
         # autovacuum reads its settings while it pauses, and each pass asks when it begins: let it have time
-        run(conn, f"ALTER SYSTEM SET {delay} = '100ms'", "SELECT pg_reload_conf()")
-        await_true(lambda: streamed(conn, "bloom") == pages, "the end of bulk deletion", 120)
+        run(conn, f"ALTER SYSTEM SET {delay} = '30ms'", "SELECT pg_reload_conf()")
+        await_true(lambda: streamed(conn, "bloom") == pages, "the end of bulk deletion")
         run(conn, f"ALTER SYSTEM SET pg_lookahead.{setting} = off", f"ALTER SYSTEM SET {delay} = 0")
         run(conn, "SELECT pg_reload_conf()")
         await_true(
