@@ -204,8 +204,8 @@ def test_cursor_does_not_search_the_index_for_a_portion_that_may_not_come(sides:
         pytest.skip("skip scans came with PostgreSQL 18, and its array keys visit fewer pages")
 
     def steps(side: Side) -> Any:
-        rows = "SELECT i, i * 2, (i < 400)::int, repeat('x', 150) FROM generate_series(1, 60000) AS i"
-        side.table("(id int, k int, s int, pad text)", rows, "(k, s, pad)")
+        inserted = "SELECT i, i * 2, (i < 400)::int, repeat('x', 150) FROM generate_series(1, 60000) AS i"
+        side.table("(id int, k int, s int, pad text)", inserted, "(k, s, pad)")
         side.evict("t", "t_0")
         side.run("BEGIN", f"DECLARE c CURSOR FOR SELECT id FROM t WHERE {PORTIONS[name]} ORDER BY k")
         rows = [side.rows("FETCH 8 FROM c") for _ in range(4)]
