@@ -114,15 +114,18 @@ fetch_watched(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 	return found;
 }
 
-/* May the scan be left before its end, at a row that is not known now? */
-static bool
-fetch_may_be_left(const ScanNode *node)
+/*
+ * How many rows, from the current one on, will certainly be asked for?  0 if
+ * the scan may be left before its end, at a row that is not known now.
+ */
+static int64
+fetch_certain_rows(const ScanNode *node)
 {
 	int64		certain = RowsCertain(&node->base);
 
 	/* a LIMIT above a MergeAppend bounds the rows of each child from above */
-	return certain == 0 ||
-		(certain < PG_INT64_MAX && RowsWanted(&node->base) == PG_INT64_MAX);
+	return certain < PG_INT64_MAX && RowsWanted(&node->base) == PG_INT64_MAX ?
+		0 : certain;
 }
 
 /* Drop the window if the judge has decided to look ahead no longer. */
@@ -327,7 +330,7 @@ static bool
 fetch_look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
 	Judge	   *judge = &node->judge;
-	bool		uncertain = fetch_may_be_left(node);
+	int64		certain = fetch_certain_rows(node);
 	int			capacity;
 	int			distance;
 
@@ -344,11 +347,11 @@ fetch_look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 	capacity = node->ahead->capacity;
 	JudgeSetMaximum(judge, capacity, node->ahead->sorted ? capacity : 0);
 	distance = judge->mode == JUDGE_ENDING ? 0 : judge->distance;
-	if (uncertain)
+	if (certain == 0)
 		distance = (int) Min((uint64) distance,
 							 node->ahead->visited / UNCERTAIN_PART);
 	HeapAheadFill(node->ahead, scan, distance, RowsWanted(&node->base),
-				  uncertain ? 0 : RowsCertain(&node->base));
+				  certain);
 	node->quiet_until =
 		node->returned + fetch_quiet_entries(node, scan, direction);
 	return true;

@@ -135,7 +135,8 @@ extern bool HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan,
 /*
  * After HeapAheadFollow(): start reading, so that "distance" blocks are held
  * for the next "rows" entries.  certain: as many rows, from the scan's current
- * entry on, will be asked for, or all up to the end of the scan.
+ * entry on, will be asked for, or all up to the end of the scan; 0 if it may be
+ * left at any row.
  */
 extern void HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, int distance,
 						  int64 rows, int64 certain);
