@@ -11,7 +11,7 @@
 #include "access/genam.h"
 #include "access/heapam.h"
 #include "access/tableam.h"
-#include "access/transam.h"
+#include "builtin.h"
 #include "catalog/catalog.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type_d.h"
@@ -82,7 +82,7 @@ early_index(Relation index)
 {
 	if (index == NULL)
 		return true;
-	if (index->rd_amhandler >= FirstUnpinnedObjectId)
+	if (!IsBuiltin(index->rd_amhandler))
 		return false;
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
 	{
@@ -102,7 +102,7 @@ static bool
 early_operators(int n, const Oid *families)
 {
 	for (int i = 0; i < n; i++)
-		if (families[i] >= FirstUnpinnedObjectId)
+		if (!IsBuiltin(families[i]))
 			return false;
 	return true;
 }
@@ -144,8 +144,8 @@ early_window(const WindowAgg *window, Search *search)
 							window->partColIdx, window->partOperators) &&
 		early_compares(&window->plan, window->ordNumCols, window->ordColIdx,
 						 window->ordOperators) &&
-		window->startInRangeFunc < FirstUnpinnedObjectId &&
-		window->endInRangeFunc < FirstUnpinnedObjectId &&
+		IsBuiltin(window->startInRangeFunc) &&
+		IsBuiltin(window->endInRangeFunc) &&
 		early_exprs((List *) window->startOffset, search) &&
 		early_exprs((List *) window->endOffset, search) &&
 		early_exprs(window->runConditionOrig, search);

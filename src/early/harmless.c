@@ -20,7 +20,7 @@
 #include "postgres.h"
 
 #include "access/sysattr.h"
-#include "access/transam.h"
+#include "builtin.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
 #include "compat.h"
@@ -99,7 +99,7 @@ harmless_is_ordered(Oid type)
 static bool
 harmless_is_enum(Oid type)
 {
-	return type >= FirstUnpinnedObjectId && get_typtype(type) == TYPTYPE_ENUM;
+	return !IsBuiltin(type) && get_typtype(type) == TYPTYPE_ENUM;
 }
 
 /*
@@ -117,7 +117,7 @@ harmless_is_plain(Oid type)
 bool
 HarmlessToCompare(Oid operator, Oid type)
 {
-	return operator < FirstUnpinnedObjectId &&
+	return IsBuiltin(operator) &&
 		(harmless_is_ordered(type) || harmless_is_enum(type) ||
 		 harmless_is_ordered(get_element_type(type)));
 }
@@ -167,7 +167,7 @@ harmless_function(Oid function, Oid result, List *args,
 		return true;
 	if (OID_IS_AMONG(function, enum_functions))
 		return harmless_are_all(harmless_is_enum_or_bool, result, args);
-	if (function >= FirstUnpinnedObjectId ||
+	if (!IsBuiltin(function) ||
 		function == F_SATISFIES_HASH_PARTITION ||
 		!harmless_are_all(harmless_is_plain, result, args))
 		return false;
@@ -222,7 +222,7 @@ harmless_sort(List *clauses, List *args)
 		Node	   *value = get_sortgroupclause_expr(clause, args);
 
 		if (!HarmlessToCompare(clause->eqop, exprType(value)) ||
-			clause->sortop >= FirstUnpinnedObjectId)
+			!IsBuiltin(clause->sortop))
 			return false;
 	}
 	return true;
@@ -237,7 +237,7 @@ harmless_aggregate(Oid function, Oid result, List *args,
 		return true;
 	if (OID_IS_AMONG(function, enum_functions))
 		return harmless_are_all(harmless_is_enum_or_bool, result, args);
-	return function < FirstUnpinnedObjectId &&
+	return IsBuiltin(function) &&
 		harmless_are_all(harmless_is_plain, result, args) &&
 		(search->settings_stay ||
 		 harmless_are_all(harmless_is_number, result, args));

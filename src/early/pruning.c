@@ -8,7 +8,7 @@
  */
 #include "postgres.h"
 
-#include "access/transam.h"
+#include "builtin.h"
 #include "compat.h"
 #include "early/harmless.h"
 #include "executor/execPartition.h"
@@ -53,7 +53,7 @@ pruning_is_plain(Oid function)
 	Oid		   *types;
 	int			n;
 
-	if (function >= FirstUnpinnedObjectId)
+	if (!IsBuiltin(function))
 		return false;
 	(void) get_func_signature(function, &types, &n);
 	return n > 0 && KeyTypeIsPlain(types[0]);

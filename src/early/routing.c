@@ -7,8 +7,8 @@
  */
 #include "postgres.h"
 
-#include "access/transam.h"
 #include "access/xact.h"
+#include "builtin.h"
 #include "early/harmless.h"
 #include "partitioning/partbounds.h"
 #include "partitioning/partdesc.h"
@@ -34,8 +34,8 @@ RoutingIsHarmless(Relation table)
 
 	/* the condition of the default partition calls operators of the family */
 	for (int i = 0; i < key->partnatts; i++)
-		if (key->partopfamily[i] >= FirstUnpinnedObjectId ||
-			key->partsupfunc[i].fn_oid >= FirstUnpinnedObjectId ||
+		if (!IsBuiltin(key->partopfamily[i]) ||
+			!IsBuiltin(key->partsupfunc[i].fn_oid) ||
 			!ComparesInfallibly(key->parttypid[i], key->partcollation[i]) ||
 			TupleDescAttr(RelationGetDescr(table),
 						  key->partattrs[i] - 1)->attgenerated != '\0')

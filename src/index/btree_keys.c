@@ -8,7 +8,7 @@
  */
 #include "postgres.h"
 
-#include "access/transam.h"
+#include "builtin.h"
 #include "catalog/pg_index.h"
 #include "index/btree_keys.h"
 #include "index/index_page.h"
@@ -56,7 +56,7 @@ BTreeComparisonsRefusal(Relation index, const ScanKeyData *keys, int nkeys)
 		while (columns < keys[i].sk_attno)
 			if ((refusal = BTreeColumnRefusal(index, ++columns)) != NOT_REFUSED)
 				return refusal;
-		if (keys[i].sk_func.fn_oid >= FirstUnpinnedObjectId)
+		if (!IsBuiltin(keys[i].sk_func.fn_oid))
 			return REFUSED_OPERATOR;
 		if ((keys[i].sk_flags & SK_ROW_HEADER) == 0)
 			continue;

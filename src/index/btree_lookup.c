@@ -8,7 +8,7 @@
  */
 #include "postgres.h"
 
-#include "access/transam.h"
+#include "builtin.h"
 #include "compat.h"
 #include "index/btree_keys.h"
 #include "index/index_lookup.h"
@@ -106,7 +106,7 @@ btree_lookup_refusal(const BTreeLookup *lookup)
 	if (refusal != NOT_REFUSED)
 		return refusal;
 	for (int i = 0; i < lookup->search.keysz; i++)
-		if (lookup->search.scankeys[i].sk_func.fn_oid >= FirstUnpinnedObjectId)
+		if (!IsBuiltin(lookup->search.scankeys[i].sk_func.fn_oid))
 			return REFUSED_INDEX_TYPE;
 	return lookup->search.keysz > 0 ? NOT_REFUSED :
 		REFUSED_NO_BOUND;

@@ -18,7 +18,7 @@
 #include "postgres.h"
 
 #include "access/hash.h"
-#include "access/transam.h"
+#include "builtin.h"
 #include "index/index_lookup.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -198,7 +198,7 @@ HashLookupCreate(Relation index, const ScanKeyData *keys, Refusal *refusal)
 	*refusal = NOT_REFUSED;
 	if (!KeyTypeIsPlain(type))
 		*refusal = REFUSED_INDEX_FALLIBLE;
-	else if (!OidIsValid(function) || function >= FirstUnpinnedObjectId)
+	else if (!OidIsValid(function) || !IsBuiltin(function))
 		*refusal = REFUSED_INDEX_TYPE;
 	if (*refusal != NOT_REFUSED)
 		return NULL;

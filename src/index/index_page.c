@@ -9,8 +9,8 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/transam.h"
 #include "access/tupmacs.h"
+#include "builtin.h"
 #include "catalog/pg_type_d.h"
 #include "index/index_page.h"
 #include "utils/rel.h"
@@ -151,7 +151,7 @@ bool
 ColumnFunctionsAreServers(Relation index, int column)
 {
 	for (int i = 1; i <= index->rd_indam->amsupport; i++)
-		if (index_getprocid(index, column, i) >= FirstUnpinnedObjectId)
+		if (!IsBuiltin(index_getprocid(index, column, i)))
 			return false;
 	return true;
 }

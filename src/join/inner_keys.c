@@ -18,7 +18,7 @@
 
 #include "access/htup_details.h"
 #include "access/sysattr.h"
-#include "access/transam.h"
+#include "builtin.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
 #include "early/early_plan.h"
@@ -116,8 +116,7 @@ InnerParamOfColumn(PlanState *scan, AttrNumber column)
 
 		if (KeyIsUsual(info->scan_key) &&
 			info->scan_key->sk_strategy == BTEqualStrategyNumber &&
-			facts.index->rd_opfamily[info->scan_key->sk_attno - 1] <
-			FirstUnpinnedObjectId &&
+			IsBuiltin(facts.index->rd_opfamily[info->scan_key->sk_attno - 1]) &&
 			inner_keys_shows_column(&facts, var, info->scan_key->sk_attno) &&
 			IsA(param, Param) && param->paramkind == PARAM_EXEC &&
 			param->paramtype == var->vartype)

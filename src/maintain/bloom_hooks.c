@@ -16,7 +16,7 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
-#include "access/transam.h"
+#include "builtin.h"
 #include "compat.h"
 #include "enabled.h"
 #include "executor/executor.h"
@@ -55,7 +55,7 @@ bloom_get_relation_info(PlannerInfo *root, Oid table, bool inhparent,
 	{
 		const IndexOptInfo *index = lfirst_node(IndexOptInfo, cell);
 
-		if (index->relam >= FirstUnpinnedObjectId && index->amhasgetbitmap)
+		if (!IsBuiltin(index->relam) && index->amhasgetbitmap)
 			met = true;
 	}
 }
@@ -70,7 +70,7 @@ bloom_serve(PlanState *node, void *context)
 		Relation	index = ((BitmapIndexScanState *) node)->biss_RelationDesc;
 		StreamUser	user;
 
-		if (index != NULL && index->rd_rel->relam >= FirstUnpinnedObjectId &&
+		if (index != NULL && !IsBuiltin(index->rd_rel->relam) &&
 			RoutineKind(index->rd_amhandler, &user))
 			(void) RoutineReplace(index, user);
 	}

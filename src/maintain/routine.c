@@ -8,7 +8,7 @@
 #include "postgres.h"
 
 #include "access/relscan.h"
-#include "access/transam.h"
+#include "builtin.h"
 #include "enabled.h"
 #include "index/bloom_page.h"
 #include "index/index_routine.h"
@@ -66,7 +66,7 @@ RoutineKind(Oid handler, StreamUser *user)
 		*user = STREAM_USER_HASH;
 	else if (handler == F_GINHANDLER)
 		*user = STREAM_USER_GIN;
-	else if (handler >= FirstUnpinnedObjectId && BloomIsHandler(handler))
+	else if (!IsBuiltin(handler) && BloomIsHandler(handler))
 		*user = STREAM_USER_BLOOM;
 	else
 		return false;
