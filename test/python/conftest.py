@@ -60,6 +60,13 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGHUP, lambda *_: None)
 
 
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Name a test as soon as it fails: a run takes minutes, and may be ended before its summary."""
+    if not report.failed:
+        return None
+    return ("failed" if report.when == "call" else "error"), f"\nFAILED {report.nodeid}\n", "FAILED"
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """The first process of a run compiles the files of tests; the others wait until they find them so."""
