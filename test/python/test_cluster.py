@@ -133,7 +133,8 @@ def test_evict_takes_all_forks_out(
 ) -> None:
     monkeypatch.setattr(cache, "whole_system", True)
     conn.execute("CREATE EXTENSION pg_buffercache")
-    run(conn, "CREATE TABLE cached AS SELECT generate_series(1, 100000) AS a", "VACUUM cached")
+    own = "WITH (autovacuum_enabled = off)"  # nobody else reads it
+    run(conn, f"CREATE TABLE cached {own} AS SELECT generate_series(1, 100000) AS a", "VACUUM cached")
     conn.execute("SELECT count(*) FROM cached")
     before = scalar(conn, BUFFERS, ["cached"])
     assert before > scalar(conn, "SELECT pg_relation_size('cached') / 8192") > 400
@@ -154,7 +155,8 @@ def test_evict_empties_the_page_cache(
     if shutil.which("fincore") is None:
         pytest.skip("fincore is not installed")
     conn.execute("CREATE EXTENSION pg_buffercache")
-    conn.execute("CREATE TABLE paged AS SELECT generate_series(1, 500000) AS a")
+    own = "WITH (autovacuum_enabled = off)"  # nobody else reads it
+    conn.execute(f"CREATE TABLE paged {own} AS SELECT generate_series(1, 500000) AS a")
     file = cluster.data / scalar(conn, "SELECT pg_relation_filepath('paged')")
 
     def resident() -> int:
@@ -523,7 +525,7 @@ def test_pg_config_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def run_under(*arguments: str) -> subprocess.CompletedProcess[str]:
     program = Path(__file__).resolve().parents[2] / "tools" / "with_server.py"
     command = [sys.executable, "-I", str(program), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
 
 
 def test_runner_gives_a_server_and_the_status() -> None:

@@ -75,7 +75,7 @@ def others_can_read(conn: Connection, pid: int) -> None:
     """Nothing of a session is gathered, and another one can read every page of its tables."""
     states = {state for (state,) in fetch(conn, f"SELECT state FROM pg_aios WHERE pid = {pid}")}
     assert not states & {"HANDED_OUT", "DEFINED", "STAGED"}
-    run(conn, "SET LOCAL statement_timeout = '60s'")
+    run(conn, "SET LOCAL statement_timeout = '300s'")
     for relation in RELATIONS:
         run(conn, f"SELECT pg_prewarm('{relation}', 'read')", f"SELECT pg_prewarm('{relation}')")
     run(conn, "SET LOCAL statement_timeout = 0")

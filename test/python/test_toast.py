@@ -421,7 +421,7 @@ def test_maintenance_beside_a_cursor(sides: Sides, name: str) -> None:
     for side in sides.values():
         with side.cluster.connect() as other:
             toast, index = side.rebuild()
-            run(other, "SET lock_timeout = '60s'")
+            run(other, "SET lock_timeout = '300s'")
             size = scalar(other, "SELECT pg_relation_size(%s::regclass)", [toast])
             file = scalar(other, "SELECT pg_relation_filenode(%s::regclass)", [index])
             before = side.ahead()
@@ -483,7 +483,7 @@ def test_two_indexes_of_which_the_first_is_invalid(sides: Sides) -> None:
     cluster = sides["forced"].cluster
     with cluster.connect() as other, cluster.connect() as holder, cluster.connect() as watcher:
         toast, index = sides["forced"].rebuild()
-        run(other, "SET lock_timeout = '60s'")
+        run(other, "SET lock_timeout = '300s'")
         run(holder, "BEGIN", f"SELECT count(*) FROM {toast}")  # keeps the table locked
         session = Session(other)
         session.send(f"REINDEX INDEX CONCURRENTLY {index}")

@@ -247,7 +247,7 @@ def test_others_beside_a_copy(sides: Sides, name: str) -> None:
         before = side.ahead()
         copy = Halted(side)
         with side.cluster.connect() as other:
-            run(other, "SET lock_timeout = '60s'", MEANWHILE[name].format(table=table, index=index))
+            run(other, "SET lock_timeout = '300s'", MEANWHILE[name].format(table=table, index=index))
             for relation in (table, index):
                 side.cluster.evict(other, relation, os_cache=False)
         seen[side.name] = copy.rest()

@@ -416,7 +416,7 @@ def test_an_interruption_cancels_on_the_server(server: Cluster, number: signal.S
     with server.connect() as conn:
         await_true(lambda: scalar(conn, query) == 1, "the statement to be executed")
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
         assert process.returncode == status, errors
         assert "Traceback" not in errors
         await_true(lambda: scalar(conn, query) == 0, "the statement to be cancelled")
@@ -427,7 +427,7 @@ def test_what_was_measured_before_an_interruption_is_shown(server: Cluster) -> N
     process = start("try", "SELECT pg_sleep(0.05)", "--dsn", dsn(server))
     await_line(process, "pair 4")
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 130 and "pairs: " in out and "times as fast" in out
 
 
@@ -437,7 +437,7 @@ def test_what_was_measured_before_the_connection_was_lost_is_kept(server: Cluste
     await_line(process, "pair 4")
     with server.connect() as conn:
         conn.execute(f"SELECT pg_terminate_backend(pid) {SESSIONS}".encode())
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=300)
     assert process.returncode == 2 and "pairs: " in out
     last = errors.splitlines()[-1]  # the server's last word, if it arrives before the connection ends
     lost = "pg_lookahead: the connection was lost: server closed the connection unexpectedly"
