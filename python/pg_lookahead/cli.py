@@ -4,8 +4,6 @@ Bad input, and any other error that a user can mend, gives one line on standard 
 SIGTERM, SIGHUP and Ctrl-C end everything that was started.  If the reader of the output has ended, the
 program ends without a message."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

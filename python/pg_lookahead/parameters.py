@@ -3,8 +3,6 @@
 The function of a type returns a parser for ``typer.Option(parser=...)``.  For a bad value, the parser raises
 typer.BadParameter with one line that says what is possible."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

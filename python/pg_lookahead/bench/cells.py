@@ -15,8 +15,6 @@ execute it and what proves that it did (in brackets):
     VacuumCell     VACUUM of a table in a database that is copied anew for each sample (vacuum)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

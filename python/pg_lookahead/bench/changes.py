@@ -4,8 +4,6 @@ Publisher and subscriber are two databases of one server.  The publisher's table
 sample only.  The worker waits for a lock until all changes have been published, so that the sample is the
 time to catch up; it has been started anew for the sample, with ``pg_lookahead.apply`` or without."""
 
-from __future__ import annotations
-
 import time
 
 import msgspec

@@ -3,8 +3,6 @@
 An option is declared once, here: its type, its help and what it may be.  What is not given comes from
 the suite, and else from ``options.Options``."""
 
-from __future__ import annotations
-
 import os
 import random
 import shlex

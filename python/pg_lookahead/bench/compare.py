@@ -4,8 +4,6 @@ The invariant: no figure comes from a sample that did not do what its cell speci
 checked (see ``subjects``); if a check fails, it is refused, and the result says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial

@@ -1,7 +1,5 @@
 """Nested loops: a function of ``tables`` executes one many times over (see ``scans``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any

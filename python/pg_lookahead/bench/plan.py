@@ -1,7 +1,5 @@
 """What is to be measured on which server, and whether that is possible, before anything is loaded."""
 
-from __future__ import annotations
-
 import shutil
 from fnmatch import fnmatchcase
 from pathlib import Path

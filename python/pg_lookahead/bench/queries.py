@@ -3,8 +3,6 @@
 Both sides execute the same plan in the same session, and differ in ``pg_lookahead.enabled`` only.  Each
 answer is compared with stock's first one, and what a statement deletes is there again afterwards."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 import zlib

@@ -1,7 +1,5 @@
 """Run the matrix: servers, tables, and cell after cell, on a private server that is removed in the end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack

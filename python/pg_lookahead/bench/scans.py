@@ -7,8 +7,6 @@ make that equal for both sides in the long run.  Both sessions begin before the 
 the samples, so that the samples follow one another at once.
 """
 
-from __future__ import annotations
-
 import statistics as stdlib
 from collections.abc import Sequence
 from contextlib import ExitStack

@@ -2,8 +2,6 @@
 
 A scenario is a function that gives its cells (see ``cells``), for tables of a size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase

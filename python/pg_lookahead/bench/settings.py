@@ -1,7 +1,5 @@
 """Settings of the private server: those of the whole run, and those of one server of the matrix."""
 
-from __future__ import annotations
-
 import psutil
 
 from ..report.record import Server

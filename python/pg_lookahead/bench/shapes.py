@@ -3,8 +3,6 @@
 A shape is a layout of the table, an index, a plan, and a part of the keys.  Its number decides it, so that
 the same numbers are the same queries in another run and on another build."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Two statements that give the same answer, one after the other: diagnostics, and the like."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

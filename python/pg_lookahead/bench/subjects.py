@@ -5,8 +5,6 @@ the sample did not do what its cell specifies.  This module has what all subject
 ``joins``, ``statements`` and others have the kinds.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -26,8 +26,6 @@ many times over, so that a sample lasts long enough to be timed and a client's r
 not count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple

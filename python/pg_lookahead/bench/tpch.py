@@ -6,8 +6,6 @@ its rules.  The tables have their primary keys, and an index on each foreign key
 duckdb is not needed for anything else, and is imported only here, when it is used.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec

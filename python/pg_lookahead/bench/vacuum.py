@@ -6,8 +6,6 @@ the same contents at the same places; none is in shared buffers.  What a session
 costs besides (catalogs, the library) is spent on a small table beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any

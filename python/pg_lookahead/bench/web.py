@@ -5,8 +5,6 @@ statements have the forms that ORMs and API generators write: chains from one ro
 keyset, LATERAL for the latest row and for JSON of children, scalar subqueries, EXISTS, feeds and counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ..server.catalogs import Connection

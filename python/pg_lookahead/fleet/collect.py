@@ -4,8 +4,6 @@ The invariants: every wait has an end (a connection, a statement, and the answer
 asked through more than ``per_server`` connections at a time; whatever fails is noted where it belongs, and
 the rest goes on; and the report is filled as answers come, so that an interruption leaves what there is."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -1,7 +1,5 @@
 """The command ``pg_lookahead report``."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

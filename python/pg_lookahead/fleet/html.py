@@ -1,7 +1,5 @@
 """A report as one HTML page that can be read anywhere, without a network: its tables, and plots."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

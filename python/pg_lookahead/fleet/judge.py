@@ -1,7 +1,5 @@
 """Conclusions from figures: which reads look-ahead serves, what to set, what has changed.  Pure functions."""
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

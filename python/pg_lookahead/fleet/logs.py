@@ -2,8 +2,6 @@
 
 The log may be plain text (``stderr``) or JSON (``jsonlog``).  Other lines are passed over."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A report in the text format of Prometheus, for the textfile collector of its node exporter."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 

@@ -4,8 +4,6 @@ A server or a database that could not be asked is there, with the reason in ``er
 read of one that answered is in ``problems``.  Sizes are bytes, times are seconds, unless a name says
 otherwise."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Measures storage with more and more reads in flight: random reads of a block, by fio."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The tables of a report, for the terminal and for the page alike: text in cells, nothing measured."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A report in a terminal: its tables, which fold what is long, and commands to copy below each."""
 
-from __future__ import annotations
-
 import textwrap
 
 from rich import box

@@ -3,8 +3,6 @@
 Every command carries --readonly and --allow_file_create=0, names nothing to write, and asks
 for reads only; the tests prove with strace that the file is opened by O_RDONLY."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -5,8 +5,6 @@ background workers, since parallel plans read in them, too.  Processor time, and
 gave to others, come from /proc.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Samples of several sides, taken in turns: A B B A, or with a third one A B C C B A."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from random import Random

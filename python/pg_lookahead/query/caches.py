@@ -1,7 +1,5 @@
 """The relations of a plan: cold, warm, or as they are, and which of these in words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

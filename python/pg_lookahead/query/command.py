@@ -1,7 +1,5 @@
 """The command ``pg_lookahead try``."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Which part of look-ahead a node's figures are of, and what that part read for nothing.  Pure functions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import msgspec

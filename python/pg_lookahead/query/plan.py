@@ -1,7 +1,5 @@
 """The output of EXPLAIN (FORMAT JSON), with look-ahead's part of it for each node.  Pure functions."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 

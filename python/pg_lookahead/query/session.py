@@ -7,8 +7,6 @@ which is rolled back, and is READ ONLY unless --write is given.  Ctrl-C and SIGT
 (psycopg does that).  If this program ends in another way, a server on Linux notices it within two
 seconds."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence

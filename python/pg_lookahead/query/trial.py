@@ -1,7 +1,5 @@
 """The measurement of a statement, and of the settings that would change it; and the record of both."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence

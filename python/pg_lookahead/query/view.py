@@ -1,7 +1,5 @@
 """A trial in words: the verdict, both sides, the plan, and what would change it."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Files that are written whole or not at all, and texts that are read."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A run's report: one HTML file that can be read anywhere, without a network."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The file of a run, written line by line as it comes, and read again."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -5,8 +5,6 @@ far from the middle as twice as fast; gains and losses have colours of the same 
 different shape; what is not known has neither; all plots of ratios share one axis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 

@@ -3,8 +3,6 @@
 A table that is too wide has fewer columns: the least important ones go first, and where none fit each cell is
 a sentence.  The functions that make the cells are pure."""
 
-from __future__ import annotations
-
 import io
 import textwrap
 import time

@@ -2,8 +2,6 @@
 
 A ratio compares times: above 1 look-ahead is faster.  MB are 10^6 bytes and MiB 2^20."""
 
-from __future__ import annotations
-
 import codecs
 import os
 import sys

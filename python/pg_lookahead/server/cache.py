@@ -1,7 +1,5 @@
 """Make relations cold: out of shared buffers, and out of the system's page cache."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from itertools import count, takewhile

@@ -27,8 +27,6 @@ make a view of the name that is free now.  So a transaction that uses an extensi
 (``lock``), and looks again.  If all is as it was, the lock is on the extension's own view: to have put
 another one in its place and back again needs a superuser.  While it is held, DROP EXTENSION waits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

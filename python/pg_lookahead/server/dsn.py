@@ -1,7 +1,5 @@
 """Connection strings: what may be said of them, and how the servers that they name are connected to."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Facts on machine and server that a reader needs to judge figures."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import platform

@@ -5,8 +5,6 @@ directory of the program that serves it: whatever ends our servers when we are k
 that program too, and it unmounts before it goes.
 """
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess

@@ -1,7 +1,5 @@
 """Short forms of what is asked often; and the mark of a query of the tool."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 

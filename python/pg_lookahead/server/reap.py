@@ -9,8 +9,6 @@ it sleeps until process PID is gone, however that came about (an exception, SIGK
 ends everything in DIRECTORY.  It imports nothing outside the standard library, to be small.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import shutil

@@ -1,7 +1,5 @@
 """The commands ``pg_lookahead lab profile record`` and ``profile compare``."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import statistics

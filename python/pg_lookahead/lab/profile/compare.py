@@ -11,8 +11,6 @@ on one another, as those that call each other do.
 
 Pure functions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A comparison of profiles as text and JSON."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from dataclasses import asdict, replace

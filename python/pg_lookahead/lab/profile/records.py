@@ -6,8 +6,6 @@ client saw.  docs/lab.md has the formats.
 
 The invariant: a file is either understood in full or refused in one line that names it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

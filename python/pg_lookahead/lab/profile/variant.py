@@ -7,8 +7,6 @@ the installed one.  Its SQL objects are made by the extension's scripts as they 
 CREATE EXTENSION, which would load the installed library on PostgreSQL 17.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

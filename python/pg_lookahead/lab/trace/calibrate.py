@@ -5,8 +5,6 @@ each took d s / n.  The two sizes give a latency and a rate for each depth, the 
 table of a Parallel model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -16,8 +16,6 @@ the drive's own read-ahead has it, only a small overhead.
 Pieces of the trace of _SEGMENT reads are simulated side by side, each from where the one before it will about
 have ended."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

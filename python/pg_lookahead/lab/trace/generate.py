@@ -1,8 +1,6 @@
 """A trace with the published properties of one that is lost (docs/lab.md has its story): reads of 8 KiB
 at places drawn evenly over a file; nothing is fitted to the published times."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -2,8 +2,6 @@
 
 The function ``lookahead.heap_block_order`` of the extension tells them; a cursor brings them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

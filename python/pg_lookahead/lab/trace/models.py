@@ -3,8 +3,6 @@
 Of such a file counts {"model": "disk" or "parallel", "parameters": {...}, "sources": {...}}.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path

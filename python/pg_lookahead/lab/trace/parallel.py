@@ -9,8 +9,6 @@ A model measured by --calibrate has, instead of one latency, a table of it by de
 read takes when this number is in flight, which is what a real device's queues do to it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

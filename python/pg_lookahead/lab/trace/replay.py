@@ -5,8 +5,6 @@ cache (O_DIRECT).  Direct reads must be whole sectors: offsets are rounded down 
 512 bytes.  A relation's further segments (FILE.1, FILE.2, ...) are used where there are any.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Every policy on a model: how long it takes, and what it asks of the device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 

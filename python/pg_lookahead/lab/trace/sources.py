@@ -5,8 +5,6 @@ of issue.  A line that such a file cannot have is an error that names it, so a f
 kind is refused at its first line and never read to its end.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator
