@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import chain, product
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeAlias
 
 from . import shapes, tpch, web
 from .cells import (
@@ -27,9 +27,18 @@ from .cells import (
 )
 from .tables import CLIENT_TABLES, COLUMNS, ONE_IN, RANGES, TABLE, outer_rows, parents
 
-# Index scans
-
 _BOTH = ("cold", "warm")
+
+P = ParamSpec("P")
+Scenario: TypeAlias = Callable[[Size], Iterator[Cell]]
+
+
+def _scenario(cells_of: Callable[Concatenate[Size, P], Iterator[Cell]]) -> Callable[P, Scenario]:
+    """Let a function be called without the size; it returns the scenario, a function of the size."""
+    return lambda *given, **more: lambda size: cells_of(size, *given, **more)
+
+
+# Index scans
 
 
 def _scans(
@@ -142,19 +151,16 @@ def _clients(size: Size) -> Iterator[Cell]:
 # Nested loops
 
 
+@_scenario
 def _join(
-    way: str, caches: tuple[str, ...] = _BOTH, *, n: int | None = None, **more: Any
-) -> Callable[[Size], Iterator[Cell]]:
+    size: Size, /, way: str, caches: tuple[str, ...] = _BOTH, *, n: int | None = None, **more: Any
+) -> Iterator[Cell]:
     """Yield a join's cells of n outer rows; those of a small n are executed many times over."""
-
-    def of(size: Size) -> Iterator[Cell]:
-        rows = n or size.fetched
-        name = f"{rows:,} outer row{'s' if rows > 1 else ''}"
-        known: dict[str, Any] = {"kind": JoinCell, "way": way, "tables": ("t", "o")}
-        known["times"] = size.cold_times(rows) if n else 1
-        yield from _scans(name, rows, caches, **known, **more)
-
-    return of
+    rows = n or size.fetched
+    name = f"{rows:,} outer row{'s' if rows > 1 else ''}"
+    known: dict[str, Any] = {"kind": JoinCell, "way": way, "tables": ("t", "o")}
+    known["times"] = size.cold_times(rows) if n else 1
+    yield from _scans(name, rows, caches, **known, **more)
 
 
 def _join_clients(size: Size) -> Iterator[Cell]:
@@ -166,22 +172,18 @@ _IN_ORDER = "SET enable_seqscan = on; SET synchronize_seqscans = off"
 """The orders come by a sequential scan, which is to begin with the first key each time."""
 
 
+@_scenario
 def _join_key_order(
-    way: str, outer: tuple[str, ...], *, lines: int = 1, planner: str = _IN_ORDER
-) -> Callable[[Size], Iterator[Cell]]:
+    size: Size, way: str, outer: tuple[str, ...], *, lines: int = 1, planner: str = _IN_ORDER
+) -> Iterator[Cell]:
     """Yield a cold join of orders all over the table, which come by a sequential scan in order of their key.
 
     outer: JoinCell.outer, without the scan; lines: rows that are named, for each outer row"""
-
-    def of(size: Size) -> Iterator[Cell]:
-        n = outer_rows(size.rows)
-        rows = n // ONE_IN[way] * lines
-        name = f"{rows:,} {'rows' if lines > 1 else 'outer rows'}"
-        more: dict[str, Any] = {"outer": (*outer, "Seq Scan on o"), "planner": planner}
-        for cell in _join(way, ("cold",), n=n, **more)(size):
-            yield replace(cell, name=name)
-
-    return of
+    n = outer_rows(size.rows)
+    rows = n // ONE_IN[way] * lines
+    name = f"{rows:,} {'rows' if lines > 1 else 'outer rows'}"
+    for cell in _join(way, ("cold",), n=n, outer=(*outer, "Seq Scan on o"), planner=planner)(size):
+        yield replace(cell, name=name)
 
 
 _PARALLEL = (
@@ -265,7 +267,9 @@ def _wal_logging(size: Size) -> Iterator[Cell]:
     yield from _statement("a btree index", ("d_taken",), way, tables=("d",))
 
 
+@_scenario
 def _written(
+    size: Size,
     table: str,
     of: tuple[str, ...],
     statement: str,
@@ -275,7 +279,7 @@ def _written(
     ahead: str = "write_stats",
     part: float = 0.2,
     answer: str = "count(*)",
-) -> Callable[[Size], Iterator[Cell]]:
+) -> Iterator[Cell]:
     """Yield cells of a statement that writes some rows, each with random keys.
 
     table: of those that are loaded
@@ -284,19 +288,15 @@ def _written(
         and ``{s}`` for the schema
     settings: those that differ; planner: those of both sides; ahead: the view that counts rows
     answer: what both sides must agree in, of rows that are not the same"""
+    n = size.rows // 400
+    known = {"n": n, "rows": size.rows, "parents": parents(size.rows), "s": SCHEMA, "turn": "{turn}"}
+    query = f"WITH written AS ({statement.format(**known)} RETURNING 1) SELECT {answer} FROM written"
 
-    def cells_of(size: Size) -> Iterator[Cell]:
-        n = size.rows // 400
-        known = {"n": n, "rows": size.rows, "parents": parents(size.rows), "s": SCHEMA, "turn": "{turn}"}
-        query = f"WITH written AS ({statement.format(**known)} RETURNING 1) SELECT {answer} FROM written"
+    def way(ours: bool) -> Way:
+        switched = (f"SET pg_lookahead.{name} = {'on' if ours else 'off'}" for name in settings)
+        return Way(query, (*([planner] if planner else []), *switched), ahead=ahead)
 
-        def way(ours: bool) -> Way:
-            switched = (f"SET pg_lookahead.{name} = {'on' if ours else 'off'}" for name in settings)
-            return Way(query, (*([planner] if planner else []), *switched), ahead=ahead)
-
-        yield from _statement(f"{n:,} rows", of, way, tables=(table,), part=part)
-
-    return cells_of
+    return _statement(f"{n:,} rows", of, way, tables=(table,), part=part)
 
 
 _NUMBERS = "FROM generate_series(1, {n}) AS i"
@@ -312,48 +312,36 @@ def _keyed(key: str) -> str:
     return f"(SELECT {key} AS id, i {_NUMBERS} OFFSET 0) AS keys"
 
 
+@_scenario
 def _load(
-    table: str, values: str, *, one_by_one: bool = False, clients: tuple[int, ...] = (1,)
-) -> Callable[[Size], Iterator[Cell]]:
+    size: Size, table: str, values: str, *, one_by_one: bool = False, clients: tuple[int, ...] = (1,)
+) -> Iterator[Cell]:
     """Yield cells of rows that are written by COPY, or one by one by one client or several.
 
     One client writes so few rows one by one that they hardly find pages that those before have read.  Where
     sessions wait for a processor, they are not to look ahead."""
-
-    def of(size: Size) -> Iterator[Cell]:
-        for cache, sessions in product(_BOTH, clients):
-            n = size.rows // (2000 if one_by_one and sessions == 1 else 400)
-            yield LoadCell(
-                name=f"{n:,} rows" if sessions == 1 else f"{sessions} clients, {n // sessions:,} rows each",
-                cache=cache,
-                tables=(table,),
-                rows=n,
-                query=values,
-                ahead=sessions == 1,
-                one_by_one=one_by_one,
-                clients=sessions,
-            )
-
-    return of
+    for cache, sessions in product(_BOTH, clients):
+        n = size.rows // (2000 if one_by_one and sessions == 1 else 400)
+        yield LoadCell(
+            name=f"{n:,} rows" if sessions == 1 else f"{sessions} clients, {n // sessions:,} rows each",
+            cache=cache,
+            tables=(table,),
+            rows=n,
+            query=values,
+            ahead=sessions == 1,
+            one_by_one=one_by_one,
+            clients=sessions,
+        )
 
 
-def _apply(publish: str, change: str) -> Callable[[Size], Iterator[Cell]]:
+@_scenario
+def _apply(size: Size, publish: str, change: str) -> Iterator[Cell]:
     """Yield cells of changes of a kind that a subscription's worker applies."""
-
-    def of(size: Size) -> Iterator[Cell]:
-        n = min(10_000, size.rows // 200)
-        for cache, each in product(_BOTH, (True, False)):
-            yield ApplyCell(
-                name=f"{n:,} changes, {'a transaction each' if each else 'one transaction'}",
-                cache=cache,
-                tables=("r",),
-                n=n,
-                publish=publish,
-                change=change,
-                each=each,
-            )
-
-    return of
+    n = min(10_000, size.rows // 200)
+    for cache, each in product(_BOTH, (True, False)):
+        name = f"{n:,} changes, {'a transaction each' if each else 'one transaction'}"
+        known: dict[str, Any] = {"publish": publish, "change": change, "each": each}
+        yield ApplyCell(name=name, cache=cache, tables=("r",), n=n, **known)
 
 
 _THE_ROW = "id = md5((i % {rows})::text)::uuid"
@@ -398,38 +386,35 @@ _KEYS_DELETE = (
 )
 
 
-def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cell]]:
-    def of(size: Size) -> Iterator[Cell]:
-        for one_in in dead:
-            yield VacuumCell(
-                name=f"1 row in {one_in} dead" if one_in else "no dead row",
-                cache="cold",
-                tables=(method,),
-                method=method,
-                one_in=one_in,
-            )
-
-    return of
+@_scenario
+def _vacuum(size: Size, method: str, *dead: int) -> Iterator[Cell]:
+    for one_in in dead:
+        name = f"1 row in {one_in} dead" if one_in else "no dead row"
+        yield VacuumCell(name=name, cache="cold", tables=(method,), method=method, one_in=one_in)
 
 
 # TOASTed values
 
 
+@_scenario
 def _toast(
-    query: str, table: str = "doc", *, kind: type[QueryCell] = QueryCell, name: str = "", **more: Any
-) -> Callable[[Size], Iterator[Cell]]:
+    size: Size,
+    /,
+    query: str,
+    table: str = "doc",
+    *,
+    kind: type[QueryCell] = QueryCell,
+    name: str = "",
+    **more: Any,
+) -> Iterator[Cell]:
     """Yield cells of a statement that fetches the TOASTed values of a table.
 
     query: ``{table}`` stands for the table, and ``{n}`` for a quarter of the rows of ``doc``"""
-
-    def of(size: Size) -> Iterator[Cell]:
-        known: dict[str, Any] = {"tables": (table,), "planner": "SET enable_bitmapscan = off"}
-        known |= {"counted": ("toast_stats.chunk_blocks_read",), "ahead": True, "scan": "Seq Scan", **more}
-        known["query"] = query.format(table=f"{SCHEMA}.{table}", n=size.documents // 4)
-        for cache in _BOTH:
-            yield kind(name=name or f"{size.documents:,} values", cache=cache, **known)
-
-    return of
+    known: dict[str, Any] = {"tables": (table,), "planner": "SET enable_bitmapscan = off"}
+    known |= {"counted": ("toast_stats.chunk_blocks_read",), "ahead": True, "scan": "Seq Scan", **more}
+    known["query"] = query.format(table=f"{SCHEMA}.{table}", n=size.documents // 4)
+    for cache in _BOTH:
+        yield kind(name=name or f"{size.documents:,} values", cache=cache, **known)
 
 
 def _toast_filter(size: Size) -> Iterator[Cell]:
@@ -462,7 +447,7 @@ def _whole(table: str, queries: Mapping[str, str]) -> Iterator[Cell]:
         yield QueryCell(name=name, cache=cache, tables=(table,), query=text, planner=_OWN_PLANS)
 
 
-_SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
+_SCENARIOS: dict[str, Scenario] = {
     "index_scan_random": lambda size: _scans(f"{size.fetched:,} rows", size.fetched, ahead=True),
     "index_scan_range": _ordered,
     "index_scan_full": _full,
@@ -507,9 +492,9 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "pgstattuple_approx": _approx,
     "index_estimate": _index_estimate,
     "bloom_scan": _bloom_scan,
-    "bloom_vacuum": _vacuum("bloom", (10,)),
-    "hash_vacuum": _vacuum("hash", (10,)),
-    "gin_vacuum": _vacuum("gin", (10, 0)),
+    "bloom_vacuum": _vacuum("bloom", 10),
+    "hash_vacuum": _vacuum("hash", 10),
+    "gin_vacuum": _vacuum("gin", 10, 0),
     "wal_logging": _wal_logging,
     "copy_uuid": _load("w", _ROW),
     "copy_five_indexes": _load("w5", _ROW_OF_FIVE),
