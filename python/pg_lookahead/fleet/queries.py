@@ -98,12 +98,5 @@ LEFT JOIN pg_class AS c ON c.oid = b.index
 """
 
 ESTIMATES = "index_bloat(bigint, integer, bigint)"
-VIEWS = (
-    "apply_stats",
-    "index_scan_stats",
-    "index_vacuum_stats",
-    "join_stats",
-    "toast_stats",
-    "write_stats",
-)
+VIEWS = ("apply_stats", "index_scan_stats", "index_vacuum_stats", "join_stats", "toast_stats", "write_stats")
 VIEW = "SELECT * FROM lookahead.{view}"

@@ -26,11 +26,7 @@ def duration(seconds: float) -> str:
     """Return a duration in words, with three digits and the unit that suits it; in minutes from 100 s on."""
     if seconds >= 99.95:
         return f"{round(seconds) // 60}m{round(seconds) % 60:02}s"
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size * 0.9995 or unit == "µs":
-            value = seconds / size
-            break
-    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
+    return _in_unit(seconds, {"s": 1.0, "ms": 1e-3, "µs": 1e-6})
 
 
 def ratio(value: float) -> str:
@@ -45,11 +41,16 @@ def number(value: float) -> str:
 
 def size(count: float) -> str:
     """Return a size in bytes as a text, with three digits, in the unit that suits it."""
-    for unit, least in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= least * 0.9995:
-            value = count / least
-            return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
-    return f"{count:.0f} B"
+    if count < 999.5:
+        return f"{count:.0f} B"
+    return _in_unit(count, {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3})
+
+
+def _in_unit(value: float, units: dict[str, float]) -> str:
+    """Return a value with three digits, in the first unit that it reaches, or else in the last one."""
+    unit = next((one for one, least in units.items() if value >= least * 0.9995), list(units)[-1])
+    value /= units[unit]
+    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
 
 
 def minutes(seconds: float) -> str:
