@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from command_line import refused, tool
-from pg_lookahead.lab.trace import calibrate, generate, models, policy, replay, sources
+from pg_lookahead.lab.trace import models, policy, replay, sources
 from pg_lookahead.lab.trace.command import ORDERS
 from pg_lookahead.lab.trace.format import Trace, writing
 from pg_lookahead.lab.trace.parallel import Parallel
@@ -53,7 +53,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Trace:
-    return generate.random_reads(tmp_path / "t", file_bytes=SIZE, reads=500)
+    return sources.random_reads(tmp_path / "t", file_bytes=SIZE, reads=500)
 
 
 def test_the_name_of_a_file_need_not_be_utf_8(data: Path) -> None:
@@ -114,8 +114,8 @@ def test_the_file_is_never_opened_for_writing(data: Path, trace: Trace, tmp_path
     seen = tmp_path / "seen"
     calls = "trace=%file,openat2,io_uring_setup,pwrite64,pwritev,write,ftruncate,fallocate"
     # The tool, calibrating at two depths.
-    program = "from pg_lookahead import cli; from pg_lookahead.lab.trace import calibrate"
-    program += "; calibrate.DEPTHS = (1, 64); cli.main()"
+    program = "from pg_lookahead import cli; from pg_lookahead.lab.trace import models"
+    program += "; models.DEPTHS = (1, 64); cli.main()"
     command = ["strace", "-f", "-y", "-e", calls, "-o", seen, sys.executable, "-I", "-c", program]
     arguments = ["lab", "replay", trace.path, "--file", data, "--seconds", "0.1", "--depth", "1,4"]
     done = subprocess.run([*map(str, command + arguments)], capture_output=True, text=True)
@@ -197,10 +197,10 @@ def test_what_cannot_be_replayed_is_one_line(data: Path, trace: Trace, tmp_path:
 
 def test_calibration_gives_a_model_that_is_its_own_measurement() -> None:
     small, large = 100e-6, 300e-6
-    row = calibrate.row(1, small, large)
+    row = models.row(1, small, large)
     device = Parallel(row[1], row[2], table=[row])
     assert device.latency(np.array([8192, 131072]), 1) == pytest.approx([small, large])
-    assert min(calibrate.row(64, 1e-3, 0.9e-3)) > 0, "also where larger reads seem to take less"
+    assert min(models.row(64, 1e-3, 0.9e-3)) > 0, "also where larger reads seem to take less"
 
 
 def test_calibration_takes_a_fraction_of_a_second(monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
@@ -212,14 +212,14 @@ def test_calibration_takes_a_fraction_of_a_second(monkeypatch: pytest.MonkeyPatc
         return fio.Measured(1, 1.0)
 
     monkeypatch.setattr(fio, "run", run)
-    calibrate.measure(data, 0.1, lambda text: None)
+    models.measure(data, 0.1, lambda text: None)
     assert [argument for argument in told if "runtime" in argument] == ["--runtime=100ms"] * 14
 
 
 def test_a_measured_model_is_printed(
     data: Path, trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibrate, "DEPTHS", (1, 4, 64))
+    monkeypatch.setattr(models, "DEPTHS", (1, 4, 64))
     arguments = ("--calibrate", data, "--seconds", "0.1", "--policy", "issued", "--json")
     done = tool("lab", "simulate", trace.path, *arguments)
     assert done.returncode == 0, done.stderr
@@ -227,4 +227,4 @@ def test_a_measured_model_is_printed(
     printed.write_text(done.stdout)
     model = models.find(str(printed))
     assert isinstance(model.device, Parallel)
-    assert [row[0] for row in model.device.table] == list(calibrate.DEPTHS)
+    assert [row[0] for row in model.device.table] == list(models.DEPTHS)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import trace_figures
 from command_line import refused, tool
-from pg_lookahead.lab.trace import Batches, generate, models, policy, simulate
+from pg_lookahead.lab.trace import Batches, models, policy, simulate, sources
 from pg_lookahead.lab.trace.disk import Disk
 from pg_lookahead.lab.trace.format import Trace
 from pg_lookahead.lab.trace.parallel import Parallel, window
@@ -202,7 +202,7 @@ PUBLISHED = {"issued": 990, "chunk": 606, "all": 259, "sequential": 367}
 def test_the_discussion_of_2004(tmp_path: Path, track_seek_ms: float) -> None:
     """Same order, and within 25 %; also with the one parameter that the data sheet's pages seen
     do not have, the track-to-track time, at half and at twice what is assumed."""
-    trace = generate.random_reads(tmp_path / "t")
+    trace = sources.random_reads(tmp_path / "t")
     assert isinstance(DISK, Disk)
     disk = replace(DISK, track_seek_ms=track_seek_ms)
     policies = policy.combinations(tuple(PUBLISHED), (403,), (1,))
@@ -214,7 +214,7 @@ def test_the_discussion_of_2004(tmp_path: Path, track_seek_ms: float) -> None:
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     path = tmp_path / "t.trace"
-    generate.random_reads(path, file_bytes=1 << 28, reads=3000)
+    sources.random_reads(path, file_bytes=1 << 28, reads=3000)
     return path
 
 

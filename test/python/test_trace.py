@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from command_line import no_file_longer_than, refused, tool
-from pg_lookahead.lab.trace import TraceError, generate, sources
+from pg_lookahead.lab.trace import TraceError, sources
 from pg_lookahead.lab.trace import format as trace_format
 from pg_lookahead.lab.trace.format import SCHEMA, Trace, writing
 from pg_lookahead.server.cluster import Cluster
@@ -257,7 +257,7 @@ def test_an_option_of_another_source_is_refused(tmp_path: Path, arguments: list[
 @pytest.fixture
 def good(tmp_path: Path) -> Path:
     path = tmp_path / "good.trace"
-    generate.random_reads(path, file_bytes=1 << 24, reads=5000)
+    sources.random_reads(path, file_bytes=1 << 24, reads=5000)
     return path
 
 
@@ -362,9 +362,9 @@ def test_a_failed_write_leaves_what_was_there(good: Path) -> None:
 
 
 def test_a_generated_trace_has_the_published_properties(tmp_path: Path) -> None:
-    trace = generate.random_reads(tmp_path / "t")
-    again = generate.random_reads(tmp_path / "again")
-    other = generate.random_reads(tmp_path / "other", seed=2)
+    trace = sources.random_reads(tmp_path / "t")
+    again = sources.random_reads(tmp_path / "again")
+    other = sources.random_reads(tmp_path / "other", seed=2)
     offset, length = (np.concatenate(column) for column in zip(*trace.batches(), strict=True))
     assert len(offset) == 134_000 and trace.file_bytes == [13 << 30]
     assert (length == 8192).all() and (offset % 8192 == 0).all() and (np.diff(offset) != 0).all()
@@ -378,7 +378,7 @@ def test_memory_grows_by_less_than_20_bytes_a_read(tmp_path: Path) -> None:
     """100 million reads must fit in 2 GB; here are 2 and 5 million of them."""
     small, large = 2_000_000, 5_000_000
     for count in (small, large):
-        generate.random_reads(tmp_path / str(count), file_bytes=1 << 38, reads=count)
+        sources.random_reads(tmp_path / str(count), file_bytes=1 << 38, reads=count)
     peak = {}
     for count in (small, large):
         command = [sys.executable, "-I", "-c", MEASURE, str(tmp_path / str(count))]

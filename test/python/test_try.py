@@ -24,7 +24,7 @@ from installations import copy_installation
 from pg_lookahead.measure.meter import Sample
 from pg_lookahead.measure.statistics import Interval
 from pg_lookahead.query import command as query_module
-from pg_lookahead.query import parts, plan, view
+from pg_lookahead.query import plan, view
 from pg_lookahead.query import trial as trials
 from pg_lookahead.query.session import Session
 from pg_lookahead.query.trial import Change, Trial
@@ -736,7 +736,7 @@ def test_what_lost_is_named_with_the_command_that_ends_it() -> None:
     scan |= {"Look-Ahead Blocks Unused": 400, "Look-Ahead Leaf Pages Read": 20}
     made = made_up()
     made.nodes = plan.nodes(scan, version=18)
-    made.unused = parts.unused(made.nodes)
+    made.unused = plan.unused(made.nodes)
     made.samples = {side: [Sample(s, 1, 1, 0.0)] * 8 for side, s in ((STOCK, 1.0), (OURS, 2.0))}
     made.conclude()
     assert trials._switches(made) == ["pg_lookahead.index_scan", "pg_lookahead.index_pages"]
@@ -821,11 +821,11 @@ def test_what_a_node_did_for_subplans_and_foreign_keys_counts() -> None:
     node = {"Node Type": "Seq Scan", "Plan Rows": 1, "Actual Rows": 1, "Actual Loops": 1}
     (found,) = plan.nodes({**node, "Look-Ahead for Subplans": "used", **SUBPLANS}, version=18)
     assert found.used and found.said == f"for Subplans: {AHEAD}" and not plan.idle([found])
-    assert [*parts.parts([found])] == [parts.Part("pg_lookahead.nested_loop", "Seq Scan", 1354, 0)]
+    assert [*plan.parts([found])] == [plan.Part("pg_lookahead.nested_loop", "Seq Scan", 1354, 0)]
     node |= {"Node Type": "ModifyTable", "Operation": "Insert", "Look-Ahead": "one row"}
     (found,) = plan.nodes({**node, "Look-Ahead of foreign keys": "used", **KEYS}, version=18)
     assert found.used and found.said == f"no look-ahead: one row; of foreign keys: {WRITTEN}"
-    assert [*parts.parts([found])] == [parts.Part("pg_lookahead.writes", "Insert", 71, 2)]
+    assert [*plan.parts([found])] == [plan.Part("pg_lookahead.writes", "Insert", 71, 2)]
 
 
 def test_parts_of_a_node_are_told_apart() -> None:
@@ -838,6 +838,6 @@ def test_parts_of_a_node_are_told_apart() -> None:
     ):
         found = {
             one.setting: (one.read, one.unused)
-            for one in parts.parts(plan.nodes({**node, **figures}, version=18))
+            for one in plan.parts(plan.nodes({**node, **figures}, version=18))
         }
         assert found == {f"pg_lookahead.{name}": counts for name, counts in wanted.items()}

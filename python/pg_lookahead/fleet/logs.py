@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..query import plan
-from ..query.parts import parts
 from ..server.installation import ClusterError
 from .records import Logged
 
@@ -71,7 +70,7 @@ def _plans(lines: Iterator[str]) -> Iterator[tuple[float, dict[str, Any]]]:
 def _add(found: dict[str, Logged], seconds: float, told: dict[str, Any]) -> None:
     """Add an execution to its statement."""
     blocks_read = int(told["Plan"].get("Shared Read Blocks", 0))
-    ahead = list(parts(plan.nodes(told["Plan"], version=_TELLING)))
+    ahead = list(plan.parts(plan.nodes(told["Plan"], version=_TELLING)))
     queryid = str(told.get("Query Identifier", ""))
     query = " ".join(str(told.get("Query Text", "")).split())
     one = found.setdefault(queryid or query, Logged(queryid=queryid, query=query))

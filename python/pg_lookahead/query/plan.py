@@ -1,6 +1,7 @@
-"""The output of EXPLAIN (FORMAT JSON), with look-ahead's part of it for each node.  Pure functions."""
+"""The output of EXPLAIN (FORMAT JSON), with look-ahead's part of it for each node: which part of look-ahead
+read how much, and what of it for nothing.  Pure functions."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -154,6 +155,51 @@ def _of_role(word: str, role: str, node: Json) -> str:
         if name.startswith(role) and not name.startswith(others) and isinstance(value, int | float) and value
     ]
     return f"look-ahead: {', '.join(figures).lower()}"
+
+
+_PARTS = (
+    ("pg_lookahead.index_scan", ("Blocks Read",), "Blocks Unused"),
+    ("pg_lookahead.index_pages", ("Leaf Pages Read",), "Leaf Pages Unused"),
+    ("pg_lookahead.toast", ("TOAST Index Blocks Read", "TOAST Blocks Read"), "TOAST Blocks Unused"),
+    *(
+        (setting, tuple(f"{role}{one} Blocks Read" for one in read), f"{role}Blocks Unused")
+        for setting, role, read in (
+            ("pg_lookahead.nested_loop", "", ("Leaf", "Heap")),
+            ("pg_lookahead.nested_loop", "for Subplans ", ("Leaf", "Heap")),
+            ("pg_lookahead.writes", "", ("Index", "Heap")),
+            ("pg_lookahead.writes", "of foreign keys ", ("Index", "Heap")),
+        )
+    ),
+)
+"""The setting that switches a part off; the figures that count what the part read ahead, of which a node that
+has the first has all; and the figure that counts what was for nothing."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What a part of look-ahead read ahead for a node, and how much of it was for nothing, in blocks.
+
+    setting: switches the part off; node: its name"""
+
+    setting: str
+    node: str
+    read: int
+    unused: int
+
+
+def parts(nodes: Iterable[Node]) -> Iterator[Part]:
+    """Yield the parts of look-ahead that read something ahead, node by node."""
+    for node in nodes:
+        for setting, counted, vain in _PARTS:
+            if counted[0] not in node.figures:
+                continue
+            read = sum(int(node.figures.get(name, 0)) for name in counted)
+            if read:
+                yield Part(setting, node.name, read, int(node.figures.get(vain, 0)))
+
+
+def unused(nodes: Iterable[Node]) -> int:
+    """Return how many blocks were read ahead for nothing."""
+    return sum(part.unused for part in parts(nodes))
 
 
 def of_planner(setting: Mapping[str, str]) -> bool:

@@ -15,7 +15,7 @@ from ..measure.statistics import Interval, Verdict
 from ..report import record, words
 from ..report.record import OURS, STOCK, Summary
 from ..report.terminal import ratio
-from . import parts, plan
+from . import plan
 from .caches import Caches
 from .session import Cancelled, Session
 
@@ -135,7 +135,7 @@ def measure(
         if last:
             trial.explained = last[-1]
             trial.nodes = plan.nodes(last[-1]["Plan"], version=session.version)
-            trial.unused = parts.unused(trial.nodes)
+            trial.unused = plan.unused(trial.nodes)
         trial.conclude()
     if session.version < 18:
         caches.ready()
@@ -173,7 +173,7 @@ def _switches(trial: Trial) -> list[str]:
     """Return what switches off the parts of look-ahead in a statement that surely got slower."""
     if trial.interval is None or trial.interval.high >= 1 or trial.interval.verdict is Verdict.TOO_FEW:
         return []
-    return list(dict.fromkeys(part.setting for part in parts.parts(trial.nodes)))
+    return list(dict.fromkeys(part.setting for part in plan.parts(trial.nodes)))
 
 
 def _lost_by(trial: Trial, switches: Sequence[str], user: str) -> str:
@@ -183,7 +183,7 @@ def _lost_by(trial: Trial, switches: Sequence[str], user: str) -> str:
     worst = max(without, key=lambda name: without[name].ratio, default="")
     if not worst or trial.interval is None or without[worst].low <= trial.interval.ratio:
         return ""
-    node = max((one for one in parts.parts(trial.nodes) if one.setting == worst), key=lambda one: one.read)
+    node = max((one for one in plan.parts(trial.nodes) if one.setting == worst), key=lambda one: one.read)
     vain = f", and {words.number(node.unused)} of them for nothing" if node.unused else ""
     return (
         f"It lost most by {worst}, which read {words.number(node.read)} blocks ahead for {node.node}{vain};"

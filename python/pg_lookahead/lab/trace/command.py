@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .format import Trace
     from .models import Model
     from .replay import Replayed
+    from .simulate import Outcome
 
 ORDERS = ("issued", "chunk", "all", "sequential")
 _ALL = ",".join(ORDERS)
@@ -103,7 +104,7 @@ def trace(
     from .format import Trace
 
     if random:
-        from .generate import random_reads
+        from .sources import random_reads
 
         made = random_reads(path, file_bytes=file_bytes, reads=reads, seed=seed)
     elif index is not None:
@@ -169,7 +170,7 @@ def simulate(
             say(f"{number} of {len(wanted)}: {one}, depth {one.depth}")
             outcomes.append(simulation.predict(opened, chosen.device, one, combine << 10))
     if as_json:
-        told = [outcome.as_dict() for outcome in outcomes]
+        told = [_as_dict(outcome) for outcome in outcomes]
         print(json.dumps({"trace": opened.source, **chosen.as_dict(), "outcomes": told}))
     else:
         title = f"{opened.source}: {outcomes[0].wanted:,} reads, on {chosen.name}"
@@ -180,13 +181,18 @@ def _model(name: str, settings: list[str] | None, calibrate: Path | None, second
     from . import models
 
     if calibrate is not None:
-        from .calibrate import measure
-
         with words.status() as say:
-            chosen = measure(calibrate, seconds, say)
+            chosen = models.measure(calibrate, seconds, say)
     else:
         chosen = models.find(name)
     return models.change(chosen, settings or [])
+
+
+def _as_dict(outcome: Outcome | Replayed) -> dict[str, object]:
+    """Return the policy and its figures as values for JSON."""
+    figures = asdict(outcome)
+    policy = figures.pop("policy")
+    return {"policy": policy.pop("order"), **policy, **figures}
 
 
 def _show(title: str, columns: Sequence[tuple[str, Callable[..., str]]], items: Sequence[object]) -> None:
@@ -245,7 +251,7 @@ def _tell_replayed(opened: Trace, file: Path, model: Model, done: Sequence[Repla
 
     total = replace(opened, most=None).wanted
     if as_json:
-        cells = [one.as_dict() for one in done]
+        cells = [_as_dict(one) for one in done]
         told = {"trace": opened.source, "wanted": opened.wanted, "rows": total}
         print(json.dumps({**told, **model.as_dict(), "cells": cells}))
         return

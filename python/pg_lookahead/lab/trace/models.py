@@ -1,15 +1,18 @@
-"""Devices by name (presets.json), each parameter with its source; and models in files of --json.
+"""Devices by name (presets.json), each parameter with its source; models in files of --json; and those
+measured by fio on a file or block device.
 
 Of such a file counts {"model": "disk" or "parallel", "parameters": {...}, "sources": {...}}.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from ...measure import fio
+from ...measure.fio import LARGE, SMALL, reads_a_second
 from ...parameters import assignments
 from ...report import files
 from . import TraceError
@@ -17,6 +20,9 @@ from .disk import Disk
 from .parallel import Parallel
 
 Device: TypeAlias = Disk | Parallel
+
+DEPTHS = (1, 2, 4, 8, 16, 32, 64)
+"""Those at which a device is measured."""
 
 
 @dataclass(frozen=True)
@@ -75,3 +81,28 @@ def change(model: Model, settings: Sequence[str]) -> Model:
             raise TraceError(f"--set {name}={text}: {text} is not a number") from None
     sources = {**model.sources, **dict.fromkeys(values, "--set")}
     return Model(model.name, replace(model.device, **values), sources)  # type: ignore[arg-type]
+
+
+def measure(path: Path, seconds: float, say: Callable[[str], None]) -> Model:
+    """Return a model measured by fio; takes 14 times ``seconds`` and reads only.
+
+    Random reads of 8 KiB and of 128 KiB, at depths from 1 to 64: of n reads in s seconds at depth d, each
+    took d s / n.  The two sizes give a latency and a rate for each depth, the rows of the table of a
+    Parallel model.
+    path: a file of at least 64 MiB (the longer, the less of it is in a cache), or a device
+    say: told before each measurement"""
+    fio.check(path)
+    table = []
+    for depth in DEPTHS:
+        small, large = (depth / reads_a_second(path, size, depth, seconds, say) for size in (SMALL, LARGE))
+        table.append(row(depth, small, large))
+    device = Parallel(table[0][1], table[0][2], table=table, queue=DEPTHS[-1])
+    name = files.shown(path)
+    return Model(name, device, {"": f"measured by fio on {name}, {seconds:g} s for each of 14 cells"})
+
+
+def row(depth: int, small: float, large: float) -> tuple[float, float, float]:
+    """Return a row of the table from the seconds that a small and a large read took."""
+    per_byte = max(large - small, large * 0.01) / (LARGE - SMALL)
+    fixed = max(small - SMALL * per_byte, small * 0.1)
+    return depth, fixed * 1e6, 1 / per_byte / 1e6

@@ -42,10 +42,6 @@ class Policy:
         }
         return names[self.order]
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the policy as values for JSON."""
-        return {"policy": self.order, "chunk": self.chunk, "depth": self.depth}
-
 
 def combinations(orders: Sequence[str], chunks: Sequence[int], depths: Sequence[int]) -> list[Policy]:
     """Return each order at each depth; ``chunk`` with each size of a chunk."""

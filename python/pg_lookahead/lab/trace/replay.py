@@ -37,11 +37,6 @@ class Replayed:
         """Predicted / measured - 1."""
         return self.predicted / self.measured - 1
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the policy and its figures as values for JSON."""
-        figures = {"reads": self.reads, "predicted": self.predicted, "measured": self.measured}
-        return {**self.policy.as_dict(), **figures}
-
 
 COLUMNS: tuple[tuple[str, Callable[[Replayed], str]], ...] = (
     ("policy", lambda one: str(one.policy)),

@@ -1,7 +1,7 @@
 """Every policy on a model: how long it takes, and what it asks of the device."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,12 +28,6 @@ class Outcome:
     reads: int
     bytes: int
     distance: int
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the policy and its figures as values for JSON."""
-        figures = asdict(self)
-        del figures["policy"]
-        return {**self.policy.as_dict(), **figures}
 
 
 def predict(trace: Trace, device: Device, policy: Policy, limit: int = COMBINE) -> Outcome:

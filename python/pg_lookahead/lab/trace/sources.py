@@ -1,4 +1,4 @@
-"""Traces from text: what strace, blkparse and fio say about reads.
+"""Traces from text, what strace, blkparse and fio say about reads; and one that is made up.
 
 Each parser takes numbered lines and yields (file name, offset, length) in bytes, in the order
 of issue.  A line that such a file cannot have is an error that names it, so a file of another
@@ -8,18 +8,20 @@ kind is refused at its first line and never read to its end.
 import functools
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 import numpy as np
 
-from . import TraceError
-from .format import FURTHEST, Writer
+from . import BATCH, TraceError
+from .format import FURTHEST, Trace, Writer, writing
 
 Lines: TypeAlias = Iterator[tuple[int, bytes]]
 Entry: TypeAlias = tuple[bytes, int, int]
 
 LONGEST_LINE = 1 << 20
 SECTOR = 512
+BLOCK = 8192
 SEGMENT = 1 << 30
 """Bytes of a file of a relation before the next, with PostgreSQL's default build."""
 _LONGEST_READ = 1 << 30
@@ -210,3 +212,26 @@ def convert(kind: str, stream: BinaryIO, writer: Writer, only: str | None = None
         if len(files) == _FLUSH:
             flush()
     flush()
+
+
+def random_reads(path: Path, *, file_bytes: int = 13 << 30, reads: int = 134_000, seed: int = 1) -> Trace:
+    """Write a trace of ``reads`` blocks drawn evenly over a file of ``file_bytes``; no two
+    consecutive ones are equal.  The same seed gives the same trace.
+
+    It has the published properties of a trace that is lost (docs/lab.md has its story); nothing is fitted
+    to the published times."""
+    rng = np.random.default_rng(seed)
+    blocks = file_bytes // BLOCK
+    source = f"{reads:,} reads of {BLOCK} bytes drawn evenly over {file_bytes:,} bytes, seed {seed}"
+    with writing(path, "generated", source, {"table": file_bytes}) as writer:
+        number = writer.file("table")
+        last = -1
+        for start in range(0, reads, BATCH):
+            # A step of 1 to blocks - 1, round the end, is an even draw of another block.
+            steps = rng.integers(1, max(blocks, 2), min(BATCH, reads - start))
+            if last < 0:
+                steps[0] = rng.integers(0, blocks) + 1
+            chosen = (last + np.cumsum(steps)) % blocks
+            last = int(chosen[-1])
+            writer.add(number, chosen * BLOCK, BLOCK)
+    return Trace.open(path)
