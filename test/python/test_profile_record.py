@@ -260,16 +260,14 @@ def test_bad_input_is_one_line(
     assert words in refused("lab", "profile", "record", *arguments)
 
 
-def test_config_of_a_text() -> None:
-    one = command.config("on:search_path=a,b,work_mem=4MB")
-    assert one == record.Config("on", {"search_path": "a,b", "work_mem": "4MB"})
-    assert command.config("plain") == record.Config("plain", {})
+def test_configurations_of_texts() -> None:
+    found = command.configurations(["on:search_path=a,b,work_mem=4MB", "plain"])
+    assert found == {"on": {"search_path": "a,b", "work_mem": "4MB"}, "plain": {}}
 
 
 def test_experiment_has_the_distances() -> None:
     _, _, configs = record.experiment(1000)
-    names = [one.name for one in configs]
-    assert names == ["off", *(f"{letter}{n}" for letter in "df" for n in (1, 4, 16, 64, 128))]
+    assert [*configs] == ["off", *(f"{letter}{n}" for letter in "df" for n in (1, 4, 16, 64, 128))]
 
 
 def test_damaged_file_is_refused(tmp_path: Path) -> None:

@@ -24,23 +24,20 @@ app = typer.Typer(no_args_is_help=True, help="Record and compare profiles of fun
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
-def config(text: str) -> recording.Config:
-    """Return a configuration from ``NAME`` or ``NAME:setting=value,setting=value``.
+def configurations(texts: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return configurations by name, each from ``NAME`` or ``NAME:setting=value,setting=value``.
 
     A comma ends a value where a setting follows it."""
-    name, colon, rest = text.partition(":")
-    if not _NAME.fullmatch(name):
-        raise ClusterError(f"--config {text}: NAME:setting=value,... with a name of letters and digits")
-    parts = re.split(r",(?=\s*[A-Za-z_][A-Za-z0-9_.]*\s*=)", rest) if colon else []
-    return recording.Config(name, parameters.assignments("--config", parts))
-
-
-def _configs(texts: Sequence[str]) -> list[recording.Config]:
-    configs = [config(text) for text in texts]
-    twice = [name for name, count in Counter(one.name for one in configs).items() if count > 1]
-    if twice:
-        raise ClusterError(f"--config {twice[0]}: there are two of this name")
-    return configs
+    found: dict[str, dict[str, str]] = {}
+    for text in texts:
+        name, colon, rest = text.partition(":")
+        if not _NAME.fullmatch(name):
+            raise ClusterError(f"--config {text}: NAME:setting=value,... with a name of letters and digits")
+        if name in found:
+            raise ClusterError(f"--config {name}: there are two of this name")
+        parts = re.split(r",(?=\s*[A-Za-z_][A-Za-z0-9_.]*\s*=)", rest) if colon else []
+        found[name] = parameters.assignments("--config", parts)
+    return found
 
 
 def _read(path: Path) -> str:
@@ -84,27 +81,27 @@ def record(
         raise ClusterError(
             "--setup, --set and --experiment are for a private server, not together with --dsn"
         )
-    chosen = _configs(configs or [])
+    chosen: recording.Configs = configurations(configs or [])
     if experiment is not None:
         workload, prepared, usual = recording.experiment(experiment)
     else:
         workload = _read(file) if file is not None else query or ""
         prepared = _read(setup) if setup else ""
-        usual = [config("off:pg_lookahead.index_scan=off"), config("on:pg_lookahead.index_scan=on")]
+        usual = {value: {"pg_lookahead.index_scan": value} for value in ("off", "on")}
     if not workload.strip():
         raise ClusterError("the workload is empty")
-    plan = recording.Plan(
-        workload=workload,
-        setup=prepared,
-        configs=chosen or usual,
-        runs=runs,
-        warm=warm,
-        output=output,
-        dsn=dsn,
-        settings=parameters.assignments("--set", settings or []),
-    )
     with words.status() as report:
-        taken = recording.record(plan, report)
+        taken = recording.record(
+            workload,
+            chosen or usual,
+            output,
+            report,
+            runs=runs,
+            warm=warm,
+            dsn=dsn,
+            setup=prepared,
+            settings=parameters.assignments("--set", settings or []),
+        )
     table = Table("configuration", "runs", "median", "least", "most", "processes")
     for column in table.columns[1:5]:
         column.justify = "right"

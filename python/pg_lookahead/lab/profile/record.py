@@ -6,16 +6,13 @@ which are fetched through SQL: the server need not be on this machine.
 
 The invariant: a run that is kept has the record of the session that did the work."""
 
-from __future__ import annotations
-
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import psycopg
@@ -27,7 +24,8 @@ from ...server.installation import ClusterError
 from ...server.queries import configure, fetch_row, scalar
 from . import records, variant
 
-Report = Callable[[str], None]
+Configs: TypeAlias = Mapping[str, Mapping[str, str]]
+"""What each configuration sets in a session, by its name."""
 
 DIRECTORY = "pg_lookahead_profiles"
 """The subdirectory of the data directory in which a server's processes leave their records."""
@@ -37,36 +35,7 @@ _POLL_SECONDS = 0.02
 _PRIVATE: dict[str, object] = {"shared_buffers": "512MB", "track_io_timing": True, "jit": False}
 
 
-@dataclass(frozen=True)
-class Config:
-    """A configuration: its name, and what it sets in a session."""
-
-    name: str
-    settings: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The plan of a recording.
-
-    workload: SQL, one or more statements
-    setup: SQL that is run once before, on a server of our own
-    runs: how often each configuration is run and recorded
-    warm: how often each is run before that, unrecorded
-    output: directory to make: OUTPUT/CONFIG/run-0001.json and so on
-    dsn: that of the server; None: a server of our own is started, with ``settings``"""
-
-    workload: str
-    setup: str
-    configs: Sequence[Config]
-    runs: int
-    warm: int
-    output: Path
-    dsn: str | None
-    settings: Mapping[str, object]
-
-
-def experiment(rows: int) -> tuple[str, str, list[Config]]:
+def experiment(rows: int) -> tuple[str, str, Configs]:
     """Workload, setup and configurations of the experiment of pgsql-hackers.
 
     It scans all of an index on a column in heap order, all cached.  ``off`` is PostgreSQL's own
@@ -82,74 +51,93 @@ def experiment(rows: int) -> tuple[str, str, list[Config]]:
     text = "SELECT count(pad) FROM sequential WHERE i > 0"
     plan = {"enable_seqscan": "off", "enable_bitmapscan": "off", "max_parallel_workers_per_gather": "0"}
     plan["io_combine_limit"] = "1"  # each block is a read, so that the distance is one in blocks
-    configs = [Config("off", {**plan, "pg_lookahead.index_scan": "off"})]
+    configs = {"off": {**plan, "pg_lookahead.index_scan": "off"}}
     for letter, forced in (("d", "off"), ("f", "on")):
         for distance in (1, 4, 16, 64, 128):
             ours = {"pg_lookahead.max_distance": str(distance), "pg_lookahead.debug_force": forced}
-            configs.append(Config(f"{letter}{distance}", {**plan, "effective_io_concurrency": "128", **ours}))
+            configs[f"{letter}{distance}"] = {**plan, "effective_io_concurrency": "128", **ours}
     return text, setup, configs
 
 
-def record(plan: Plan, report: Report) -> dict[str, list[records.Run]]:
+def record(
+    workload: str,
+    configs: Configs,
+    output: Path,
+    report: Callable[[str], None],
+    *,
+    runs: int,
+    warm: int,
+    dsn: str | None,
+    setup: str,
+    settings: Mapping[str, object],
+) -> dict[str, list[records.Run]]:
     """Return the runs of each configuration, in order; ClusterError for what the user can mend.
 
-    Each run is in its file as soon as it is complete."""
-    _make_directories(plan)
-    with ExitStack() as stack:
-        dsn = plan.dsn
-        if dsn is None:
-            report("building the extension with function profiles")
-            built = variant.build()
-            report("starting a private server")
-            settings = {**_PRIVATE, **built.settings(), **plan.settings}
-            cluster = stack.enter_context(Cluster(settings=settings, name="profile"))
-            dsn = psycopg.conninfo.make_conninfo(
-                host=str(cluster.socket_dir), port=cluster.port, user="postgres", dbname="postgres"
-            )
-            with cluster.connect() as conn:
-                built.install(conn)
-                if plan.setup:
-                    report("setting up")
-                    conn.execute(plan.setup.encode())
-                conn.execute("VACUUM (FREEZE, ANALYZE)")
-                conn.execute("CHECKPOINT")
-        admin = stack.enter_context(servers.connect(dsn, "pg_lookahead lab profile"))
-        admin.execute(f"SET {catalogs.PATH}; SET default_transaction_read_only = on")
-        recorder = _Recorder(plan, dsn, admin)
-        return _interleave(plan, recorder, report)
+    workload: SQL, one or more statements
+    output: directory to make: OUTPUT/CONFIG/run-0001.json and so on; each run is in its file as soon as it
+        is complete
+    report: told what is at work
+    runs: how often each configuration is run and recorded
+    warm: how often each is run before that, unrecorded
+    dsn: that of the server; None: a server of our own is started, with ``settings``
+    setup: SQL that is run once before, on a server of our own
 
-
-def _make_directories(plan: Plan) -> None:
-    for config in plan.configs:
-        directory = plan.output / config.name
+    In each round the configurations have a run each, by lot; each recording has the same orders."""
+    for name in configs:
+        directory = output / name
         if directory.exists() and any(directory.glob("*.json")):
             raise ClusterError(f"{directory} has profiles already; name another directory by --output")
         directory.mkdir(parents=True, exist_ok=True)
-
-
-def _interleave(plan: Plan, recorder: _Recorder, report: Report) -> dict[str, list[records.Run]]:
-    """Return rounds in which each configuration has a run; each recording has the same orders by lot."""
     lot = random.Random(1)
-    runs: dict[str, list[records.Run]] = {config.name: [] for config in plan.configs}
-    for number in range(1 - plan.warm, plan.runs + 1):
-        order = list(plan.configs)
-        lot.shuffle(order)
-        for config in order:
-            what = f"run {number} of {plan.runs}" if number > 0 else "warming up"
-            report(f"{what}: {config.name}")
-            run = recorder.run(config, number)
-            if number > 0:
-                path = plan.output / config.name / f"run-{number:04d}.json"
-                records.save(path, run)
-                runs[config.name].append(run)
-    return runs
+    taken: dict[str, list[records.Run]] = {name: [] for name in configs}
+    with ExitStack() as stack:
+        # A server of the user's own is not written to, but by a configuration that says so.
+        guard = {} if dsn is None else {"default_transaction_read_only": "on"}
+        if dsn is None:
+            dsn = _private_server(stack, setup, settings, report)
+        admin = stack.enter_context(servers.connect(dsn, "pg_lookahead lab profile"))
+        admin.execute(f"SET {catalogs.PATH}; SET default_transaction_read_only = on")
+        recorder = _Recorder(workload, dsn, admin)
+        for number in range(1 - warm, runs + 1):
+            order = list(configs)
+            lot.shuffle(order)
+            for name in order:
+                what = f"run {number} of {runs}" if number > 0 else "warming up"
+                report(f"{what}: {name}")
+                run = recorder.run(name, configs[name], number, guard)
+                if number > 0:
+                    records.save(output / name / f"run-{number:04d}.json", run)
+                    taken[name].append(run)
+    return taken
+
+
+def _private_server(
+    stack: ExitStack, setup: str, settings: Mapping[str, object], report: Callable[[str], None]
+) -> str:
+    """Start a server with function profiles, which the stack ends; return its connection string."""
+    report("building the extension with function profiles")
+    built = variant.build()
+    report("starting a private server")
+    cluster = stack.enter_context(
+        Cluster(settings={**_PRIVATE, **built.settings(), **settings}, name="profile")
+    )
+    with cluster.connect() as conn:
+        built.install(conn)
+        if setup:
+            report("setting up")
+            conn.execute(setup.encode())
+        conn.execute("VACUUM (FREEZE, ANALYZE)")
+        conn.execute("CHECKPOINT")
+    return psycopg.conninfo.make_conninfo(
+        host=str(cluster.socket_dir), port=cluster.port, user="postgres", dbname="postgres"
+    )
 
 
 class _Recorder:
     """Does single runs on one server."""
 
-    def __init__(self, plan: Plan, dsn: str, admin: psycopg.Connection[Any]) -> None:
-        self._plan = plan
+    def __init__(self, workload: str, dsn: str, admin: psycopg.Connection[Any]) -> None:
+        self._workload = workload
         self._dsn = dsn
         self._admin = admin
         admin.execute("LOAD 'pg_lookahead'")
@@ -163,27 +151,26 @@ class _Recorder:
             )
         self._seen = set(self._names())
 
-    def run(self, config: Config, number: int) -> records.Run:
+    def run(
+        self, config: str, settings: Mapping[str, str], number: int, guard: Mapping[str, str]
+    ) -> records.Run:
         tag = f"pg_lookahead profile {secrets.token_hex(6)}"
         with psycopg.connect(self._dsn, autocommit=True, application_name=tag) as conn:
             conn.execute("LOAD 'pg_lookahead'")
-            # A server of the user's own is not written to, but by a configuration that says so.
-            guard = {} if self._plan.dsn is None else {"default_transaction_read_only": "on"}
-            settings = {**guard, **config.settings, "pg_lookahead.track_functions": "on"}
-            configure(conn, settings)
+            configure(conn, {**guard, **settings, "pg_lookahead.track_functions": "on"})
             pid = conn.info.backend_pid
             started = time.perf_counter()
-            cursor = conn.execute(self._plan.workload.encode())
+            cursor = conn.execute(self._workload.encode())
             while cursor.nextset():
                 pass
             seconds = time.perf_counter() - started
         return records.Run(
-            config=config.name,
-            settings=dict(config.settings),
+            config=config,
+            settings=dict(settings),
             number=number,
             seconds=seconds,
             records=tuple(self._collect(tag, pid)),
-            about={"workload": self._plan.workload, "server": self._server},
+            about={"workload": self._workload, "server": self._server},
         )
 
     def _names(self) -> list[str]:
