@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from pg_lookahead.fleet import collect, html, judge, logs, storage, tables, terminal
-from pg_lookahead.fleet.command import _kilobytes, _name
+from pg_lookahead.fleet.command import _kilobytes, _target
 from pg_lookahead.fleet.records import (
     Database,
     Depth,
@@ -342,8 +342,8 @@ def test_folded_commands() -> None:
 
 
 def test_names_and_secrets() -> None:
-    assert _name("host=db1 port=5433") == "db1:5433" and _name("postgresql://u:p@db2/x") == "db2:5432"
-    assert _name("service=shop user=me") == "shop" and _name("") == "local socket:5432"
+    targets = map(_target, ("host=db1 port=5433", "postgresql://u:p@db2/x", "service=shop user=me", ""))
+    assert [one.name for one in targets] == ["db1:5433", "db2:5432", "shop", "local socket:5432"]
     assert "secret" not in without_secrets("host=a password=secret sslpassword=secret")
     assert (_kilobytes("50MB"), _kilobytes("7"), _kilobytes("1 GB")) == (51200, 7, 1 << 20)
 

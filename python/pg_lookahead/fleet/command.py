@@ -90,10 +90,10 @@ def report(
         if path is not None and (name, path) != ("--json", Path("-")):
             files.check_writable(name, path, *others)
             others.append(path)
-    if not dsn and service_file is None and log is None and (measure_storage is None or _has_variables()):
+    named = any(os.environ.get(name) for name in ("PGHOST", "PGHOSTADDR", "PGSERVICE"))
+    if not dsn and service_file is None and log is None and (measure_storage is None or named):
         dsn = [""]
-    targets = [*map(_target, dsn or []), *_services(service_file)]
-    targets = _told_apart(targets)
+    targets = _told_apart([*map(_target, dsn or []), *_services(service_file)])
     before = records.read(since, "--since") if since else None
     logged = logs.read(log) if log else []
     options = collect.Options(
@@ -122,21 +122,12 @@ def report(
         raise typer.Exit(_PARTLY)
 
 
-def _has_variables() -> bool:
-    """Tell whether libpq's variables name a server."""
-    return any(os.environ.get(name) for name in ("PGHOST", "PGHOSTADDR", "PGSERVICE"))
-
-
 def _target(dsn: str) -> collect.Target:
-    """Return a target of --dsn.  Its service names it; else it has a name until it answers."""
-    return collect.Target(_name(dsn), dsn, given=bool(servers.parts(dsn).get("service")))
-
-
-def _name(dsn: str) -> str:
-    """Return what to call a server: its service, or its host and port."""
+    """Return a target of --dsn.  Its service names it; else its host and port do until it answers."""
     found = servers.parts(dsn)
     host = found.get("host") or found.get("hostaddr") or "local socket"
-    return str(found.get("service") or f"{host}:{found.get('port') or 5432}")
+    service = found.get("service")
+    return collect.Target(str(service or f"{host}:{found.get('port') or 5432}"), dsn, given=bool(service))
 
 
 def _told_apart(targets: list[collect.Target]) -> list[collect.Target]:

@@ -52,11 +52,8 @@ def check(path: Path) -> None:
 
 def forget(path: Path) -> None:
     """Drop what the kernel's page cache holds of a file (which needs no right but to read it)."""
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(file)
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def run(arguments: Sequence[str], directory: Path | None = None) -> Measured:

@@ -104,21 +104,18 @@ def idle(found: Collection[Node]) -> bool:
 def _node(node: Json, depth: int, used: bool | None, said: str) -> Node:
     loops = node.get("Actual Loops")
     rows = node["Plan Rows"] if loops is None else node["Actual Rows"] * loops
+    is_scan = "Relation Name" in node or "Index Name" in node
     return Node(
         kind=node["Node Type"],
         name=name_of(node),
         depth=depth,
         rows=rows,
         loops=loops,
-        reads=sum(node.get(f"{kind} Read Blocks", 0) for kind in ("Shared", "Local") if _is_scan(node)),
+        reads=sum(node.get(f"{kind} Read Blocks", 0) for kind in ("Shared", "Local") if is_scan),
         used=used,
         said=said,
         figures=_figures(node),
     )
-
-
-def _is_scan(node: Json) -> bool:
-    return "Relation Name" in node or "Index Name" in node
 
 
 def _figures(node: Json) -> dict[str, Any]:

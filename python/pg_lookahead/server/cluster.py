@@ -16,7 +16,6 @@ $PG_LOOKAHEAD_USER (a name or a number).
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ from typing import Any
 import psycopg
 
 from . import cache, reap
-from .home import Home
+from .home import Home, environment_without_pg
 from .installation import ClusterError, Installation
 
 __all__ = ["Cluster", "ClusterError"]
@@ -195,7 +194,7 @@ class Cluster:
     def environment(self, dbname: str = "postgres") -> dict[str, str]:
         """This process's environment, with the libpq variables of this server."""
         ours = {"PGHOST": str(self.socket_dir), "PGPORT": str(self.port)}
-        return {**_without_pg(os.environ), **ours, "PGUSER": "postgres", "PGDATABASE": dbname}
+        return {**environment_without_pg(), **ours, "PGUSER": "postgres", "PGDATABASE": dbname}
 
     def evict(self, conn: psycopg.Connection[Any], *relations: str, os_cache: bool = True) -> str:
         """Take all forks of relations out of shared buffers and of the system's page cache.
@@ -251,10 +250,6 @@ def _quoted(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return "'" + str(value).replace("\\", "\\\\").replace("'", "''") + "'"
-
-
-def _without_pg(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not name.startswith("PG")}
 
 
 # For programs that have clusters

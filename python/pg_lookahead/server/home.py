@@ -46,6 +46,11 @@ def server_user() -> pwd.struct_passwd | None:
     )
 
 
+def environment_without_pg() -> dict[str, str]:
+    """Return this process's environment without the variables of libpq."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+
+
 class Home:
     """The private directory of this process; see the head of the file."""
 
@@ -123,8 +128,7 @@ class Home:
         """Return arguments of subprocess that make a program run as the server's user.
 
         Its environment has no PG* variable, and messages are in English."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-        arguments: dict[str, Any] = {"env": {**environment, "LC_ALL": "C"}}
+        arguments: dict[str, Any] = {"env": {**environment_without_pg(), "LC_ALL": "C"}}
         if self.user:
             arguments |= {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
         return arguments

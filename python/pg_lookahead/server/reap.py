@@ -110,18 +110,14 @@ def shared_memory(pids: list[int]) -> set[str]:
 
 def remove_shared_memory(names: set[str]) -> None:
     """Remove what ``shared_memory`` found, where it still exists."""
-    for name in names:
-        if name.startswith("SYSV:"):
-            _remove_sysv(int(name.removeprefix("SYSV:")))
-        else:
-            Path(name).unlink(missing_ok=True)
-
-
-def _remove_sysv(shmid: int) -> None:
     import ctypes
 
     ipc_rmid = 0  # of <sys/ipc.h>
-    ctypes.CDLL(None).shmctl(shmid, ipc_rmid, None)
+    for name in names:
+        if name.startswith("SYSV:"):
+            ctypes.CDLL(None).shmctl(int(name.removeprefix("SYSV:")), ipc_rmid, None)
+        else:
+            Path(name).unlink(missing_ok=True)
 
 
 def remove(directory: Path) -> None:

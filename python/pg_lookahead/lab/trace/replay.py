@@ -14,7 +14,7 @@ import numpy as np
 
 from ...measure import fio
 from ...report import words
-from . import Batches, Ints, Reads, TraceError
+from . import Batches, Ints, TraceError
 from .format import Trace
 from .models import Device
 from .policy import COMBINE, Policy, reads
@@ -99,12 +99,6 @@ def segments(path: Path) -> list[Path]:
     return files
 
 
-def whole_sectors(offset: Ints, length: Ints) -> Reads:
-    """Return reads rounded outward to whole sectors."""
-    start = offset // _SECTOR * _SECTOR
-    return start, -(-(offset + length) // _SECTOR) * _SECTOR - start
-
-
 def write_iolog(home: Path, batches: Batches, bounds: Ints) -> int:
     """Write an iolog of version 2; gives back how many reads it has.
 
@@ -114,12 +108,12 @@ def write_iolog(home: Path, batches: Batches, bounds: Ints) -> int:
     with (home / "iolog").open("w") as out:
         out.write("fio version 2 iolog\n")
         out.writelines(f"data{number} add\ndata{number} open\n" for number in range(len(bounds)))
-        for batch in batches:
-            offset, length = whole_sectors(*batch)
+        for offset, length in batches:
+            end = -(-(offset + length) // _SECTOR) * _SECTOR
+            offset = offset // _SECTOR * _SECTOR
             file = np.searchsorted(bounds, offset, side="right")
             # A read over the end of a segment stops there, as PostgreSQL's does.
-            length = np.minimum(length, bounds[file] - offset)
-            length = length // _SECTOR * _SECTOR
+            length = (np.minimum(end, bounds[file]) - offset) // _SECTOR * _SECTOR
             rows = zip(file, offset - starts[file], length, strict=True)
             out.writelines(f"data{number} read {at} {size}\n" for number, at, size in rows if size)
             count += int((length > 0).sum())
