@@ -25,7 +25,6 @@ from pg_lookahead.bench import (
     queries,
     scans,
     scenarios,
-    settings,
     shapes,
     subjects,
     tables,
@@ -35,7 +34,7 @@ from pg_lookahead.bench import (
 from pg_lookahead.bench.cells import OFF, JoinCell, ScanCell, Size
 from pg_lookahead.bench.compare import identity
 from pg_lookahead.bench.joins import Join
-from pg_lookahead.bench.plan import why_not
+from pg_lookahead.bench.plan import settings_of, why_not
 from pg_lookahead.bench.statements import Statement
 from pg_lookahead.bench.subjects import Context
 from pg_lookahead.measure import statistics, turns
@@ -281,11 +280,11 @@ def test_the_matrix_of_servers() -> None:
 
 def test_settings_of_a_server() -> None:
     server = Server(ROWS, settings=("io_workers=3", "effective_io_concurrency=7", "io_combine_limit=16kB"))
-    asked = settings.of_server(18, server)
+    asked = settings_of(18, server)
     assert asked["io_workers"] == "3" and asked["io_max_combine_limit"] == "16kB"
     assert asked["maintenance_io_concurrency"] == "7"
-    assert settings.of_server(19, server)["io_max_workers"] == "3"
-    apart = settings.of_server(
+    assert settings_of(19, server)["io_max_workers"] == "3"
+    apart = settings_of(
         18, Server(ROWS, settings=("effective_io_concurrency=7", "maintenance_io_concurrency=1"))
     )
     assert apart["maintenance_io_concurrency"] == "1"

@@ -203,7 +203,7 @@ def test_all_runs_together_take_an_hour(monkeypatch: pytest.MonkeyPatch, tmp_pat
     for name in figures.RUNS.keys() - set(figures.ONLY_BY_NAME):
         chosen = asked(name, False, monkeypatch, tmp_path)
         caches = {*chosen.cache, *(("os",) if "cold" in chosen.cache else ())}
-        cells = plan.all_cells(chosen, chosen.rows[0])
+        cells = chosen.cells(chosen.rows[0])
         seconds += plan.loading_seconds(chosen.rows[0], {table for cell in cells for table in cell.tables})
         seconds += sum(
             expected_seconds(chosen, server, cell)

@@ -14,7 +14,7 @@ from ..report.record import Server
 from ..server import latency
 from ..server.installation import ClusterError
 from . import scenarios, tpch, web
-from .cells import Size
+from .cells import Cell, Size
 
 IO = ("buffered", "direct")
 CACHES = ("cold", "warm")
@@ -108,6 +108,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         for rows, settings, io, added in product(self.rows, self.set, self.io, self.latency):
             yield Server(rows, io, settings, added)
 
+    def cells(self, rows: int) -> list[Cell]:
+        """Return the cells that were asked for, of tables of this many rows, whether a server can run them or
+        not."""
+        found = [cell for name in self.scenario for cell in scenarios.cells(name, Size(rows))]
+        patterns = self.cell or ("*",)
+        return [
+            cell for cell in found if any(fnmatch.fnmatchcase(cell.name, pattern) for pattern in patterns)
+        ]
+
 
 def combined(settings: dict[str, str]) -> tuple[tuple[str, ...], ...]:
     """Return each value of each setting with each value of the others; commas separate the values of one."""
@@ -133,12 +142,8 @@ def choose(given: dict[str, Any], suite: str) -> Options:
     chosen = Options(**{**SUITES[suite], **given})
     if chosen.max_reads and chosen.latency == (None,):
         raise ClusterError("--max-reads needs --latency, whose file system keeps the limit (--latency 0)")
-    names = [
-        cell.name
-        for name in chosen.scenario
-        for rows in chosen.rows
-        for cell in scenarios.cells(name, Size(rows))
-    ]
+    every = msgspec.structs.replace(chosen, cell=())
+    names = [cell.name for rows in chosen.rows for cell in every.cells(rows)]
     for pattern in chosen.cell if "cell" in given else ():
         if not fnmatch.filter(names, pattern):
             raise ClusterError(f"--cell {pattern}: the scenarios have only {'; '.join(dict.fromkeys(names))}")

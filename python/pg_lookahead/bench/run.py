@@ -18,7 +18,7 @@ from ..server.installation import ClusterError
 from ..server.latency import Mount
 from ..server.queries import run as execute
 from ..server.queries import scalar
-from . import plan, settings, tables, vacuum
+from . import plan, tables, vacuum
 from .cells import SCHEMA, Cell, Size, VacuumCell
 from .compare import identity, measure
 from .options import Options
@@ -56,7 +56,7 @@ def run(options: Options, journal: Journal, progress: Progress) -> None:
         bench.mount = stack.enter_context(Mount()) if options.latency != (None,) else None
         cluster = Cluster(
             pg_config=options.pg_config,
-            settings=settings.base(options),
+            settings=plan.base_settings(options),
             name="bench",
             directory=bench.mount.path / "main" if bench.mount else None,
         )
@@ -111,12 +111,12 @@ def _measure_tables(bench: _Bench, cluster: Cluster, rows: int, servers: list[Se
             left.append((server, todo))
     if not left:
         return
-    _restart(bench, cluster, settings.of_server(cluster.version, Server(rows)))
+    _restart(bench, cluster, plan.settings_of(cluster.version, Server(rows)))
     _load(bench, cluster, rows, [cell for _, of_server in left for cell in of_server])
     for server, of_server in left:
         bench.progress.step(f"{server}: making the server ready")
         try:
-            _restart(bench, cluster, settings.of_server(cluster.version, server))
+            _restart(bench, cluster, plan.settings_of(cluster.version, server))
         except ClusterError as error:
             bench.journal.run.notes.append(f"{server} is not possible here: {error}".splitlines()[0])
             continue
@@ -169,7 +169,7 @@ def _measure_all(bench: _Bench, cluster: Cluster, server: Server, of_server: lis
 def _facts(cluster: Cluster) -> dict[str, str]:
     """Return facts in words; reads are timed of the largest relation that is there."""
     with cluster.session(loaded=False) as conn:
-        facts = environment.describe(conn, cluster.data, settings.SHOWN)
+        facts = environment.describe(conn, cluster.data, plan.SHOWN)
         largest = scalar(conn, _LARGEST, [SCHEMA])
     return {**facts, "read latency": environment.read_latency(cluster.data / largest)}
 
