@@ -109,7 +109,6 @@ def _failed(text: str, status: int) -> int:
 
 
 def main() -> None:
-    """Run the program ``pg_lookahead``."""
     words.printable()
     end_on_signals()
     status = run(sys.argv[1:])

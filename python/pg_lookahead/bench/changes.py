@@ -33,8 +33,6 @@ _PATIENCE = 600.0
 
 
 class Apply(Subject):
-    """An ApplyCell at work."""
-
     cell: ApplyCell
 
     def __init__(self, cluster: Cluster, cell: ApplyCell, context: Context) -> None:

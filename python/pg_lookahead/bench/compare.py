@@ -44,7 +44,6 @@ _SUBJECTS: dict[type[Cell], Any] = {
 
 
 def identity(server: Server, cell: Cell) -> Identity:
-    """Return the name of a cell's result."""
     return Identity(server=server, scenario=cell.scenario, cell=cell.name, cache=cell.cache)
 
 

@@ -49,8 +49,6 @@ _POLL_SECONDS = 0.001
 
 
 class Query(Subject):
-    """A QueryCell at work."""
-
     cell: QueryCell
 
     def __init__(self, cluster: Cluster, cell: QueryCell, context: Context) -> None:

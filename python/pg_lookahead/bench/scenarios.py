@@ -553,5 +553,4 @@ def select(pattern: str) -> list[str]:
 
 
 def cells(name: str, size: Size) -> list[Cell]:
-    """Return the cells of a scenario."""
     return [replace(cell, scenario=name) for cell in _SCENARIOS[name](size)]

@@ -146,7 +146,6 @@ def _query(shape: Shape, table: str, keys: int, lot: random.Random) -> str:
 
 
 def _planner(shape: Shape) -> str:
-    """Return settings that lead to the plan."""
     off = ["seqscan", "bitmapscan", "sort", "hashjoin", "memoize"]
     off += ["nestloop"] if shape.plan == "merge join" else ["mergejoin"]
     off += [] if shape.index == "btree covering" else ["indexonlyscan"]

@@ -17,8 +17,6 @@ _SCANNED = 0.9
 
 
 class Statement(Subject):
-    """A StatementCell at work."""
-
     cell: StatementCell
 
     def __init__(self, cluster: Cluster, cell: StatementCell, context: Context) -> None:

@@ -49,12 +49,10 @@ _PIECE = 2**20
 
 
 def available() -> bool:
-    """Return whether duckdb is installed."""
     return find_spec("duckdb") is not None
 
 
 def queries() -> dict[str, str]:
-    """Return the texts of the queries by name."""
     import duckdb
 
     with duckdb.connect() as made:

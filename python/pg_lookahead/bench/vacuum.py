@@ -74,8 +74,6 @@ def load(cluster: Cluster, cell: VacuumCell, rows: int, report: Callable[[str], 
 
 
 class Vacuum(Subject):
-    """A VacuumCell at work."""
-
     cell: VacuumCell
     relations = ("v", "v_index")
 

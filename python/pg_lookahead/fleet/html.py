@@ -20,7 +20,6 @@ _DRAWN = 12
 
 
 def page_of(report: Report, limit: int) -> str:
-    """Return the page of a report."""
     counted = Counter(server.state for server in report.servers)
     databases = [one for server in report.servers for one in server.databases]
     gain = sum(one.gain or 0 for _, _, one in tables.rebuilds_of(report))

@@ -77,7 +77,6 @@ class Trial(msgspec.Struct, kw_only=True):
 
 
 def verdict(trial: Trial) -> str:
-    """Return the verdict in one sentence."""
     found = trial.interval
     idle = "; no node of its plan read ahead" if plan.idle(trial.nodes) else ""
     if found is None:

@@ -54,7 +54,6 @@ _ROWS: tuple[tuple[str, Callable[[Summary], str]], ...] = (
 
 
 def _sides(trial: Trial) -> list[str]:
-    """Return a table of the two sides."""
     assert trial.interval is not None
     both = trial.variants[STOCK], trial.variants[OURS]
     rows = [("", "off", "on"), *((name, *map(show, both)) for name, show in _ROWS)]

@@ -34,7 +34,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
 

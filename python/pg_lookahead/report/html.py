@@ -14,7 +14,6 @@ _LOOKS = {"faster": "gain", "slower": "loss"}
 
 
 def page_of(run: Run) -> str:
-    """Return the report of a run."""
     results = run.results
     counted = Counter(result.verdict for result in results)
     drawn = plots.ratios(run)

@@ -196,7 +196,6 @@ class Run:
         self._results: dict[tuple[Any, ...], Result] = {}
 
     def add(self, line: Line) -> None:
-        """The next line."""
         self.began, self.ended = self.began or line.at, line.at or self.ended
         match line:
             case Session():
@@ -225,7 +224,6 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        """Whether the run came to its end."""
         return self.seconds is not None
 
     @property

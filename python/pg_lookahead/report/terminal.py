@@ -45,7 +45,6 @@ def time_of(summary: Summary) -> str:
 
 
 def change(before: float | None, after: float | None) -> str:
-    """Return two durations as a text."""
     if before is None or after is None:
         return ""
     return f"{words.duration(before)} → {words.duration(after)}"
@@ -118,7 +117,6 @@ def table(results: Sequence[Result], width: int) -> list[str]:
 
 
 def _grid(results: Sequence[Result], rows: Sequence[dict[str, str]], shown: Collection[str]) -> Table:
-    """Return a table with the columns named."""
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     for name in shown:
         grid.add_column(name, justify="left" if name in ("cell", "cache", "") else "right")

@@ -104,7 +104,6 @@ class Cluster:
 
     @property
     def running(self) -> bool:
-        """Whether the postmaster runs."""
         return self._process is not None and self._process.poll() is None
 
     # Life

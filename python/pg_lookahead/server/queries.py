@@ -27,7 +27,6 @@ def run(conn: psycopg.Connection[Any], *statements: str) -> None:
 
 
 def configure(conn: psycopg.Connection[Any], settings: Mapping[str, str]) -> None:
-    """Set settings of a session."""
     for name, value in settings.items():
         conn.execute("SELECT pg_catalog.set_config(%s, %s, false)", [name, value])
 

@@ -21,7 +21,6 @@ def z(test: Test | None) -> str:
 
 
 def probability(p: float | None) -> str:
-    """Return a p-value as a text."""
     return "" if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"
 
 

@@ -101,7 +101,6 @@ def record_from(text: bytes | str) -> Record:
 
 
 def save(path: Path, run: Run) -> None:
-    """Write a run to a file."""
     files.write(path, msgspec.json.encode(run).decode() + "\n")
 
 

@@ -31,7 +31,6 @@ class Outcome:
 
 
 def predict(trace: Trace, device: Device, policy: Policy, limit: int = COMBINE) -> Outcome:
-    """Predict one policy."""
     count = size = distance = place = 0
 
     def watch(batches: Batches) -> Batches:
