@@ -176,6 +176,18 @@ def test_dimensions(tmp_path: Path) -> None:
     assert all(one["read_bytes"] / one["reads"] <= 16384 for one in reads)
 
 
+def test_what_a_server_refuses_is_not_asked_of_the_next(tmp_path: Path) -> None:
+    """The last server of the first tables does not start: the second tables are loaded and measured, too."""
+    file = tmp_path / "run.jsonl"
+    rows, settings = f"{ROWS},{ROWS + 1}", "effective_io_concurrency=16,99999"
+    chosen = ("--scenario", "index_scan_random", "--cache", "cold", "--io", "buffered", "--rounds", "1")
+    done = tool(*chosen, "--rows", rows, "--set", settings, "--json", str(file))
+    assert done.returncode in (0, 1), done.stderr
+    lines = read(file)
+    assert [one["server"]["rows"] for one in of_kind(lines, "result")] == [ROWS, ROWS + 1]
+    assert lines[-1]["kind"] == "end" and done.stdout.count("is not possible here") == 2
+
+
 # Interruptions
 
 

@@ -138,10 +138,9 @@ def _restart(bench: _Bench, cluster: Cluster, wanted: dict[str, object]) -> None
     """Unless it runs with these settings already."""
     if not cluster.running or bench.settings != wanted:
         _set_latency(bench, None)
-        # Settings of another server of the matrix are taken back.
-        others, bench.settings = dict.fromkeys(bench.settings), {}
+        # Settings of another server of the matrix are taken back, also of one that did not start with them.
+        others, bench.settings = dict.fromkeys(bench.settings), wanted
         cluster.restart({**others, **wanted})
-        bench.settings = wanted
 
 
 def _set_latency(bench: _Bench, milliseconds: float | None) -> None:
