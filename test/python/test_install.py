@@ -120,6 +120,65 @@ def test_restore_without_the_extension(own_cluster: MakeCluster, tmp_path: Path)
             assert fetch(conn, indexes) == [(4,)]
 
 
+def test_restore_by_the_owner_of_a_database(own_cluster: MakeCluster, tmp_path: Path) -> None:
+    """A role that may not create the extension restores all else where a superuser has created it; where not,
+    it becomes the owner of the schema, which CREATE EXTENSION refuses until it is dropped."""
+    server = own_cluster({"shared_preload_libraries": ""})
+    with server.connect() as conn:
+        run(
+            conn,
+            "CREATE EXTENSION pg_lookahead",
+            "CREATE ROLE tenant LOGIN",
+            "CREATE TABLE t AS SELECT generate_series(1, 100) AS k",
+            "CREATE VIEW v AS SELECT scans FROM lookahead.index_scan_stats",
+            "ALTER TABLE t OWNER TO tenant",
+            "ALTER VIEW v OWNER TO tenant",
+            "CREATE DATABASE created OWNER tenant",
+            "CREATE DATABASE bare OWNER tenant",
+        )
+    program(server, "pg_dump", "--format=custom", "--file", tmp_path / "dump")
+    failed = {}
+    for name in ("created", "bare"):
+        with server.connect(name) as conn:
+            if name == "created":
+                conn.execute("CREATE EXTENSION pg_lookahead")
+        done = subprocess.run(
+            [server.bindir / "pg_restore", f"--dbname={name}", "--username=tenant", tmp_path / "dump"],
+            env=server.environment(),
+            capture_output=True,
+            text=True,
+        )
+        failed[name] = re.findall(r"Command was: (\w+ \w+)", done.stderr)
+    assert failed["created"] == ["CREATE SCHEMA", "COMMENT ON"]
+    assert {"CREATE EXTENSION", "CREATE VIEW"} <= {*failed["bare"]}
+    with server.connect("created", user="tenant") as conn:
+        assert fetch(conn, "SELECT count(*), count(scans) FROM t, v") == [(100, 100)]
+    with server.connect("bare") as conn:
+        assert fetch(conn, "SELECT count(*) FROM t") == [(100,)]
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match='owned by role "tenant"'):
+            conn.execute("CREATE EXTENSION pg_lookahead")
+        run(conn, "DROP SCHEMA lookahead", "CREATE EXTENSION pg_lookahead")
+
+
+def test_a_role_stores_settings_once_it_has_the_library(own_cluster: MakeCluster) -> None:
+    """Without the library, the server does not know that every role may change them."""
+    server = own_cluster({"shared_preload_libraries": ""})
+    commands = [f"ALTER {what} tenant SET pg_lookahead.enabled = off" for what in ("ROLE", "DATABASE")]
+    with server.connect() as conn:
+        run(conn, "CREATE ROLE tenant LOGIN", "CREATE DATABASE tenant OWNER tenant")
+    with server.connect("tenant") as conn:
+        conn.execute("CREATE EXTENSION pg_lookahead")
+    with server.connect("tenant", user="tenant") as conn:
+        for command in commands:
+            with pytest.raises(
+                psycopg.errors.InsufficientPrivilege, match="permission denied to set parameter"
+            ):
+                conn.execute(command.encode())
+        run(conn, "SELECT lookahead.version()", *commands)
+    with server.connect("tenant", user="tenant") as conn:
+        assert fetch(conn, "SHOW pg_lookahead.enabled") == [("off",)]
+
+
 # Dropped, and created again
 
 
