@@ -257,11 +257,13 @@ coming_next_of_bitmap(ComingRows *rows, HeapScanDesc scan)
 	{
 		MemoryContext old =
 			MemoryContextSwitchTo(plan_state->state->es_query_cxt);
+		LookaheadBitmap *bitmap = LookaheadBeginBitmap(state->tbm);
 
+		/* if that fails, the query may go on */
 		RegisterExprContextCallback(plan_state->ps_ExprContext,
 									coming_forget_bitmap,
 									PointerGetDatum(rows));
-		rows->bitmap = LookaheadBeginBitmap(state->tbm);
+		rows->bitmap = bitmap;
 		MemoryContextSwitchTo(old);
 	}
 	do

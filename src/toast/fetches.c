@@ -186,8 +186,10 @@ fetches_node_above(const ToastFetch *fetch)
 		CHECK_FOR_INTERRUPTS();
 		if (!fetches_has_returned(scan, fetch))
 			continue;
-		scan->toast_table = RelationGetRelid(fetch->table);
+
+		/* if that fails, the query may go on, and this is no scan of a table */
 		scan->ahead = ValuesAheadCreate(&scan->base, fetch->table, scan->above);
+		scan->toast_table = RelationGetRelid(fetch->table);
 		return fetches_is_for(scan, fetch) ? scan : NULL;
 	}
 	return NULL;

@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 from clusters import until
+from compiled import module
 from conftest import MakeCluster
 from differential import Session
 from pg_lookahead.server.cache import drop_from_page_cache
@@ -681,6 +682,48 @@ def test_a_cursor_that_has_failed_is_forgotten(sides: Sides, name: str) -> None:
     run(side.conn, "CREATE INDEX ON x (id)", "ALTER TABLE x ADD COLUMN b int", "GRANT SELECT ON x TO public")
     run(side.conn, "ALTER TABLE x SET (fillfactor = 90)", "CREATE TABLE y AS SELECT 1")
     assert fetch(side.conn, "SELECT length(a) FROM x WHERE ctid IN ('(0,1)', '(0,100)')") == [(6400,)] * 2
+    run(side.conn, "ROLLBACK")
+
+
+WITHOUT_MEMORY = {
+    "sequential": "wide WHERE id < 30",
+    "index": "wide WHERE id < 30",
+    "bitmap": "wide WHERE id < 30",
+    "a sort": "(SELECT * FROM wide WHERE id < 30 ORDER BY n, id OFFSET 0) AS s",
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_MEMORY)
+def test_a_query_goes_on_without_memory(sides: Sides, name: str) -> None:
+    """A function catches the error that the fetch of a value raises for want of memory, here or there."""
+    side = sides["forced"]
+    query = f"FROM {WITHOUT_MEMORY[name]}"
+    run(side.conn, "BEGIN", *PLANS.get(name, ()))
+    run(
+        side.conn,
+        f"CREATE FUNCTION refuse_memory(int) RETURNS void LANGUAGE c AS '{module(side.cluster, 'refuse_memory')}'",
+        "CREATE FUNCTION digest(a text) RETURNS text LANGUAGE plpgsql AS"
+        " $$ BEGIN RETURN md5(a); EXCEPTION WHEN out_of_memory THEN RETURN 'refused'; END $$",
+    )
+    expected = dict(fetch(side.conn, f"SELECT id, md5(a) {query}"))
+    first = next(iter(expected))
+    caught = 0
+    for n in range(1, 100):
+        side.chill("wide")
+        run(side.conn, "SAVEPOINT s")
+        refuse = f"CASE WHEN id = {first} THEN refuse_memory({n}) END"
+        try:
+            rows = fetch(side.conn, f"SELECT {refuse}, id, digest(a) {query}")
+        except psycopg.errors.OutOfMemory:
+            run(side.conn, "ROLLBACK TO s")
+            continue
+        assert [number for _, number, _ in rows] == list(expected)
+        refused = [digest for _, number, digest in rows if digest != expected[number]]
+        assert refused in ([], ["refused"])
+        if not refused:
+            break
+        caught += 1
+    assert caught > 0 and not refused
     run(side.conn, "ROLLBACK")
 
 
