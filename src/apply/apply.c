@@ -36,6 +36,7 @@
 #include "replication/logicalproto.h"
 #include "replication/walreceiver.h"
 #include "replication/worker_internal.h"
+#include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
@@ -86,6 +87,7 @@ static bool was_looked_up;		/* if it is a change of a row: in a round */
 static ApplyCounters totals;	/* not yet added to the subscription's */
 static Judge judge;
 static int	since_round;		/* changes handed out since the last round */
+static LocalTransactionId failed;	/* in which a round has failed */
 static int64 reads_seen;		/* when a change was handed out */
 static instr_time started;		/* then, too; zero: nothing is timed */
 static instr_time spent;		/* on a change and on look-ahead */
@@ -194,7 +196,11 @@ apply_queue_drain(WalReceiverConn *conn, pgsocket *wait_fd)
 	}
 }
 
-/* Look up the changes in the queue, and let no error out. */
+/*
+ * Look up the changes in the queue, and let no error out.  After one for want
+ * of memory, the server may be in a state that lasts until the end of the
+ * transaction: a lock without a list of owners, for example.
+ */
 static void
 apply_round(void)
 {
@@ -226,6 +232,7 @@ apply_round(void)
 		ApplyTablesForget();
 		queue.looked_up = 0;
 		JudgeNoRoom(&judge);	/* not at once again */
+		failed = MyProc->vxid.lxid;
 		totals.errors++;
 	}
 	PG_END_TRY();
@@ -251,7 +258,8 @@ apply_look_ahead(WalReceiverConn *conn, pgsocket *wait_fd)
 		queue.changes <= judge.distance - step)
 		apply_queue_drain(conn, wait_fd);
 	if (queue.changes > 0 && (since_round >= step || queue.looked_up == 0) &&
-		IsTransactionState() && in_remote_transaction)
+		IsTransactionState() && in_remote_transaction &&
+		MyProc->vxid.lxid != failed)
 		apply_round();
 	JudgeStopTiming(&spent, start);
 }

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 
+from compiled import module
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
@@ -612,6 +613,25 @@ def test_what_has_arrived_is_applied_without_a_connection(pair: Pair) -> None:
         update_good(pub)
         pair.catch_up(pub)
         assert good_rows_are_equal(pub, sub)
+
+
+def test_a_round_that_has_failed_is_the_last_of_its_transaction(pair: Pair) -> None:
+    """A lock for which there was no memory must not be taken again in that transaction: the server would crash."""
+    with simple(pair, "memory", "WITH (streaming = off)") as (pub, sub):
+        library = module(pair.subscriber, "refuse_memory")
+        run(
+            sub,
+            f"CREATE FUNCTION refuse_memory_of_lock() RETURNS trigger LANGUAGE c AS '{library}'",
+            "CREATE TRIGGER refuse AFTER INSERT ON bad FOR EACH ROW EXECUTE FUNCTION refuse_memory_of_lock()",
+            "ALTER TABLE bad ENABLE ALWAYS TRIGGER refuse",
+        )
+        pair.catch_up(pub)
+        changes = [f"UPDATE good SET k = k + 1 WHERE id = {i * 997 % 3000 + 1}" for i in range(800)]
+        run(sub, EVICT)
+        run(pub, "BEGIN", *changes[:100], "INSERT INTO bad VALUES (1)", *changes[100:], "COMMIT")
+        pair.catch_up(pub)
+        assert good_rows_are_equal(pub, sub)
+        assert looked(sub)[1] == 1
 
 
 def test_rows_leave_the_rings_when_counters_are_reported(pair: Pair) -> None:
