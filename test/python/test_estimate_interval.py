@@ -124,8 +124,8 @@ def total(library: ctypes.CDLL, made: Moments, most: float) -> Bounded:
     return found
 
 
-def count(library: ctypes.CDLL, population: int, n: int, x: int) -> Bounded:
-    found: Bounded = library.IntervalOfCount(DOUBLE(population), DOUBLE(n), DOUBLE(x), DOUBLE(0.95))
+def count(library: ctypes.CDLL, population: float, n: int, x: int, confidence: float = 0.95) -> Bounded:
+    found: Bounded = library.IntervalOfCount(DOUBLE(population), DOUBLE(n), DOUBLE(x), DOUBLE(confidence))
     return found
 
 
@@ -148,14 +148,15 @@ def test_student(library: ctypes.CDLL, df: float, confidence: float, quantile: f
 
 
 def test_wilson(library: ctypes.CDLL) -> None:
-    """Textbook values: 10 of 100 of very many; none and all of them; two of 100, by Poisson."""
+    """Textbook values: 10 of 100 of very many; none and all of them; two of 100, exactly."""
     found = count(library, 10**9, 100, 10)
     assert (found.low / 1e9, found.high / 1e9) == pytest.approx((0.0552, 0.1744), abs=2e-4)
     none, whole = count(library, 10**9, 100, 0), count(library, 10**9, 100, 100)
     assert (none.low, none.high / 1e9) == pytest.approx((0, 0.0370), abs=2e-4)
     assert (whole.low / 1e9, whole.high / 1e9) == pytest.approx((0.9630, 1), abs=2e-4)
     two = count(library, 10**9, 100, 2)
-    assert two.low / 1e9 == pytest.approx(0.00355, abs=2e-5)
+    # 1 - 0.99643**100 - 100 * 0.00357 * 0.99643**99 = 0.05
+    assert two.low / 1e9 == pytest.approx(0.00357, abs=1e-5)
 
 
 def test_finite_population(library: ctypes.CDLL) -> None:
@@ -191,11 +192,11 @@ def test_alike(library: ctypes.CDLL) -> None:
     assert found.high == pytest.approx(10_000 * 4096 + missed * 4096)
 
 
-def covered(library: ctypes.CDLL, population: int, n: int, of: int) -> float:
+def covered(library: ctypes.CDLL, population: int, n: int, of: int, confidence: float = 0.95) -> float:
     """The part of all samples of n pages whose intervals hold the number of pages of a kind."""
     samples = 0
     for seen in range(max(0, n + of - population), min(n, of) + 1):
-        found = count(library, population, n, seen)
+        found = count(library, population, n, seen, confidence)
         if math.ceil(found.low - 1e-6) <= of <= math.floor(found.high + 1e-6):
             samples += math.comb(of, seen) * math.comb(population - of, n - seen)
     return samples / math.comb(population, n)
@@ -206,6 +207,22 @@ def covered(library: ctypes.CDLL, population: int, n: int, of: int) -> float:
 def test_coverage_of_counts(library: ctypes.CDLL, n: int, of: int) -> None:
     """However few pages are of a kind, 93 % of the intervals or more hold the truth."""
     assert covered(library, 1000, n, of) >= 0.93
+
+
+@pytest.mark.parametrize("confidence", [0.99, 0.999, 0.9999])
+@pytest.mark.parametrize("of", [2, 7, 10, 40, 990, 993])
+def test_coverage_of_counts_with_more_confidence(library: ctypes.CDLL, of: int, confidence: float) -> None:
+    """Of few pages of a kind, or but few, hardly more intervals miss the truth than may."""
+    assert 1 - covered(library, 1000, 100, of, confidence) <= 1.5 * (1 - confidence)
+
+
+@pytest.mark.parametrize("population", [101.3, 110.7, 1000.5, 4e9 + 0.25])
+def test_population_that_was_estimated(library: ctypes.CDLL, population: float) -> None:
+    """As where pages of a kind are a part of all leaves: their number is no whole one."""
+    for seen in range(101):
+        for confidence in (0.5, 0.95, 0.9999):
+            found = count(library, population, 100, seen, confidence)
+            assert seen <= found.low <= found.value <= found.high <= population - (100 - seen)
 
 
 def test_coverage_in_a_small_population(library: ctypes.CDLL) -> None:
