@@ -13,14 +13,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 import trace_figures
 from command_line import refused, tool
+from pg_lookahead import cli
 from pg_lookahead.lab.trace import Batches, models, policy, simulate, sources
 from pg_lookahead.lab.trace.disk import Disk
 from pg_lookahead.lab.trace.format import Trace
 from pg_lookahead.lab.trace.parallel import Parallel, window
 from pg_lookahead.lab.trace.policy import Policy
+from pg_lookahead.report import words
 
 BLOCK = 8192
 
@@ -245,6 +248,15 @@ def test_json(trace: Path, tmp_path: Path) -> None:
     assert cells["all", 0, 1]["reads"] < cells["issued", 0, 1]["reads"] == 3000
     assert cells["issued", 0, 1]["distance"] > 100 * cells["all", 0, 1]["distance"]
     assert cells["sequential", 0, 1]["bytes"] == 1 << 28
+
+
+def test_no_figure_is_cut_on_a_narrow_terminal(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(words, "output", lambda: Console(width=34))
+    assert cli.run(["lab", "simulate", str(trace)]) == 0
+    shown = capsys.readouterr().out
+    assert shown and "…" not in shown
 
 
 def test_without_a_model_it_is_an_nvme_and_the_disk_of_2002_has_a_name(trace: Path) -> None:

@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 WIDE = 160
@@ -103,6 +105,18 @@ def say(console: Console, *lines: str) -> None:
 def cells(texts: Iterable[str]) -> list[Text]:
     """Return the cells of a row of a table, which show the texts as they are."""
     return [Text(plain(text)) for text in texts]
+
+
+def table(headings: Iterable[str], rows: Iterable[Iterable[str]], **look: Any) -> Table:
+    """Return a table of texts as they are; what is too wide for the screen is folded, and nothing is cut.
+
+    All columns but the first one have figures, which stand at the right.  look: arguments of rich's Table"""
+    made = Table(**look)
+    for at, heading in enumerate(headings):
+        made.add_column(*cells([heading]), justify="right" if at else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*cells(row))
+    return made
 
 
 def paragraph(console: Console, text: str) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.table import Table
 
 from ... import parameters
 from ...parameters import option
@@ -102,11 +101,8 @@ def record(
             setup=prepared,
             settings=parameters.assignments("--set", settings or []),
         )
-    table = Table("configuration", "runs", "median", "least", "most", "processes")
-    for column in table.columns[1:5]:
-        column.justify = "right"
-    for row in rows(taken):
-        table.add_row(*words.cells(row))
+    table = words.table(("configuration", "runs", "median", "least", "most", "processes"), rows(taken))
+    table.columns[-1].justify = "left"
     console = words.output()
     console.print(table)
     if len(taken) > 1:

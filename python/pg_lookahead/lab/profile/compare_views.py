@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 
 from ...measure.statistics import FEWEST_RUNS, Test
 from ...report import words
@@ -111,13 +110,9 @@ def text(comparison: Comparison, width: int = words.WIDE) -> str:
 
 def _print(console: Console, rows: Sequence[dict[str, str]]) -> None:
     """Print a table; print nothing if it has no row."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for at, head in enumerate(rows[0] if rows else ()):
-        table.add_column(*words.cells([head]), justify="right" if at else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*words.cells(row.values()))
     if rows:
-        console.print(table)
+        texts = [row.values() for row in rows]
+        console.print(words.table(rows[0], texts, box=None, pad_edge=False, padding=(0, 2, 0, 0)))
 
 
 def as_json(comparison: Comparison) -> str:

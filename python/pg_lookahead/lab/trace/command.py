@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.table import Table
 
 from ... import parameters
 from ...parameters import option
@@ -197,13 +196,9 @@ def _as_dict(outcome: Outcome | Replayed) -> dict[str, object]:
 
 def _show(title: str, columns: Sequence[tuple[str, Callable[..., str]]], items: Sequence[object]) -> None:
     """Show a table: columns are headings, each with the function that shows an item there."""
-    table = Table(*(heading for heading, _ in columns))
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for item in items:
-        table.add_row(*words.cells(show(item) for _, show in columns))
+    rows = [[show(item) for _, show in columns] for item in items]
     words.say(words.output(), title)
-    words.output().print(table)
+    words.output().print(words.table((heading for heading, _ in columns), rows))
 
 
 def replay(
