@@ -159,7 +159,9 @@ def test_a_file_that_was_changed_is_one_line(
     assert told in refused(*arguments, file)
 
 
-@pytest.mark.parametrize("arguments", [("try", "--file"), ("report", "--since"), ("bench", "--resume")])
+@pytest.mark.parametrize(
+    "arguments", [("try", "--file"), ("report", "--since"), ("report", "--log"), ("bench", "--resume")]
+)
 def test_a_file_without_an_end_is_refused(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ..query import plan
+from ..report import files
 from ..server.installation import ClusterError
 from .records import Logged
 
@@ -25,8 +26,8 @@ def read(path: Path) -> list[Logged]:
     """Return the statements of a log, with sums over their executions; ClusterError if it has no plan."""
     found: dict[str, Logged] = {}
     try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            for milliseconds, told in _plans(lines):
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for milliseconds, told in _plans(_lines(path, file)):
                 with suppress(Exception):  # a statement may write whatever looks like a plan into the log
                     _add(found, milliseconds / 1000, told)
     except OSError as error:
@@ -36,6 +37,14 @@ def read(path: Path) -> list[Logged]:
             f"--log {path}: it has no plan in JSON (auto_explain.log_format = json, log_analyze, log_buffers)"
         )
     return list(found.values())
+
+
+def _lines(path: Path, file: TextIO) -> Iterator[str]:
+    """Yield the lines of a log; ClusterError if one has no end, as in /dev/zero."""
+    while line := file.readline(files.LONGEST + 1):
+        if len(line) > files.LONGEST:
+            raise ClusterError(f"--log {path}: longer than {files.LONGEST:,} characters in one line")
+        yield line
 
 
 def _plans(lines: Iterator[str]) -> Iterator[tuple[float, dict[str, Any]]]:
