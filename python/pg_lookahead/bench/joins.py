@@ -1,13 +1,11 @@
 """Nested loops: a function of ``tables`` executes one many times over (see ``scans``)."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 from ..measure.meter import Sample
-from ..server.catalogs import Connection
 from ..server.cluster import Cluster
-from ..server.queries import run, scalar
+from ..server.queries import scalar
 from . import tables
 from .cells import SCHEMA, JoinCell
 from .scans import Scan
@@ -41,10 +39,8 @@ class Join(Scan):
         others = ("t_seq", "t_lines", "buyers") if self._one_in else indexes
         self.relations = (tables.TABLE, tables.OUTER, *(f"{SCHEMA}.{name}" for name in others))
 
-    def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
-        conn = super().session(loaded=loaded, until=until)
-        run(conn, f"{_NESTED_LOOPS}; {self.cell.planner}")
-        return conn
+    def planner(self) -> str:
+        return f"{super().planner()}; {_NESTED_LOOPS}; {self.cell.planner}"
 
     def counters(self) -> Counters:
         ahead = scalar(self.conn, "SELECT rows FROM lookahead.join_stats")

@@ -7,7 +7,7 @@ import subprocess
 import time
 import zlib
 from collections.abc import Iterable
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -60,10 +60,8 @@ class Query(Subject):
         self._answer: list[Any] = []
         self._columns: list[str] = []
 
-    def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
-        conn = super().session(loaded=loaded, until=until)
-        run(conn, f"{_PLANNER}; SET search_path = {SCHEMA}; {self.cell.planner}")
-        return conn
+    def planner(self) -> str:
+        return f"{_PLANNER}; SET search_path = {SCHEMA}; {self.cell.planner}"
 
     def prepare(self) -> None:
         self._check_plan()

@@ -17,7 +17,7 @@ from psycopg import sql
 from ..measure.meter import Meter, Sample
 from ..server.catalogs import Connection
 from ..server.cluster import Cluster
-from ..server.queries import configure, fetch_row, run, scalar
+from ..server.queries import configure, fetch_row, scalar
 from . import tables
 from .cells import OFF, SCHEMA, ScanCell
 from .subjects import COLD_PART, Context, Counters, Refused, Subject, blocks_of, counts_of, lowest, planned
@@ -82,12 +82,10 @@ class Scan(Subject):
         # "all rows" has one place to start from
         self._stride = int(self.rows * GOLDEN) if self.cell.n < self.rows else 0
 
-    def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
-        conn = super().session(loaded=loaded, until=until)
+    def planner(self) -> str:
         # a bitmap is to tell of rows, not of pages
         bitmaps = "SET enable_indexscan = off; SET enable_seqscan = off; SET work_mem = '64MB'"
-        run(conn, bitmaps if self.cell.way in tables.BITMAPS else "SET enable_bitmapscan = off")
-        return conn
+        return bitmaps if self.cell.way in tables.BITMAPS else "SET enable_bitmapscan = off"
 
     def start(self, pair: int) -> int:
         """Return the first key of a pair's samples."""

@@ -7,10 +7,9 @@ import msgspec
 from ..measure.meter import BLOCK, Sample, differences
 from ..server import catalogs
 from ..server.catalogs import Connection
-from ..server.cluster import Cluster
 from ..server.queries import scalar
 from .cells import StatementCell, Way
-from .subjects import Context, Counters, Refused, Subject, blocks_of, counts_of
+from .subjects import Counters, Refused, Subject, blocks_of, counts_of
 
 _SCANNED = 0.9
 """Part of the pages said to be scanned that a cold run must have read."""
@@ -19,14 +18,14 @@ _SCANNED = 0.9
 class Statement(Subject):
     cell: StatementCell
 
-    def __init__(self, cluster: Cluster, cell: StatementCell, context: Context) -> None:
-        super().__init__(cluster, cell, context)
-        self.relations = cell.relations
-        self.conn.execute("SET enable_indexscan = off")
-        self._contrib = catalogs.require(self.conn, "pgstattuple").place
-        self._turn = 0
+    _turn = 0
+
+    def planner(self) -> str:
+        return "SET enable_indexscan = off"
 
     def prepare(self) -> None:
+        self.relations = self.cell.relations
+        self._contrib = catalogs.require(self.conn, "pgstattuple").place
         self._pages = blocks_of(self.conn, self.relations[:1])
         # Settles hint bits, for both alike.
         answers = [self._answer(ours) for ours in (False, True)]

@@ -19,7 +19,7 @@ from ..measure.meter import BLOCK, Meter, Sample
 from ..server import cache, catalogs
 from ..server.catalogs import Connection
 from ..server.cluster import Cluster
-from ..server.queries import scalar
+from ..server.queries import run, scalar
 from .cells import Cell
 
 SESSION = (
@@ -84,8 +84,12 @@ class Subject(ExitStack, ABC):
         """Return a further connection, with the library or without; ``until``, or else close(), closes it."""
         conn = self.cluster.session(loaded=loaded)
         (until or self).enter_context(conn)
-        conn.execute(SESSION)
+        run(conn, f"{SESSION}; {self.planner()}")
         return conn
+
+    def planner(self) -> str:
+        """Return further settings of its sessions, in SQL."""
+        return ""
 
     def threads(self, count: int) -> ThreadPoolExecutor:
         """Return threads in which sessions execute at once.

@@ -18,11 +18,14 @@ from ..server.cluster import Cluster
 from ..server.queries import run
 from .cells import SCHEMA, VacuumCell
 from .statements import check_streamed, streamed
-from .subjects import SESSION, Context, Counters, Refused, Subject, blocks_of
+from .subjects import SESSION, Counters, Refused, Subject, blocks_of
 from .tables import EXTENSIONS
 
 PART = 5
 """The table has the run's number of rows divided by this."""
+
+_COPY = f"{SCHEMA}_copy"
+"""The copy of a cell's database in which a sample is taken."""
 
 _VACUUM = "VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) {}"
 _INDEX_PART = 0.9
@@ -77,14 +80,9 @@ class Vacuum(Subject):
     cell: VacuumCell
     relations = ("v", "v_index")
 
-    def __init__(self, cluster: Cluster, cell: VacuumCell, context: Context) -> None:
-        super().__init__(cluster, cell, context)
-        self._source = name_of(cell)
-        self._streamed: Counters = {}
-        self._copy = f"{SCHEMA}_copy"
-        self.callback(self._drop)
-
     def prepare(self) -> None:
+        self._streamed: Counters = {}
+        self.callback(self._drop)
         answers = [self._one(ours, timed=False)[1] for ours in (False, True)]
         found = differences(answers[0][0], answers[0][1], answers[1][1])
         if found:
@@ -106,9 +104,9 @@ class Vacuum(Subject):
 
     def _one(self, ours: bool, *, timed: bool) -> tuple[Sample, tuple[list[str], list[tuple[Any, ...]]]]:
         self._drop()
-        run(self.conn, f"CREATE DATABASE {self._copy} TEMPLATE {self._source} STRATEGY file_copy")
+        run(self.conn, f"CREATE DATABASE {_COPY} TEMPLATE {name_of(self.cell)} STRATEGY file_copy")
         with ExitStack() as stack:
-            conn = stack.enter_context(self.cluster.session(dbname=self._copy))
+            conn = stack.enter_context(self.cluster.session(dbname=_COPY))
             run(conn, SESSION, f"SET pg_lookahead.index_vacuum = {'on' if ours else 'off'}")
             run(
                 conn,
@@ -137,4 +135,4 @@ class Vacuum(Subject):
 
     def _drop(self) -> None:
         if not self.conn.closed:
-            run(self.conn, f"DROP DATABASE IF EXISTS {self._copy} WITH (FORCE)")
+            run(self.conn, f"DROP DATABASE IF EXISTS {_COPY} WITH (FORCE)")

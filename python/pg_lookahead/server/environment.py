@@ -4,6 +4,7 @@ import mmap
 import os
 import platform
 import random
+import re
 import statistics
 import time
 from collections.abc import Iterable
@@ -35,11 +36,8 @@ def describe(conn: psycopg.Connection[Any], data: Path, settings: Iterable[str])
 
 def processor(cpuinfo: str) -> str:
     """Return the name of the processor, from the text of /proc/cpuinfo."""
-    for line in cpuinfo.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return platform.machine()
+    found = re.search(r"^model name\s*:(.*)$", cpuinfo, re.M)
+    return found[1].strip() if found else platform.machine()
 
 
 def file_system(path: Path) -> str:
