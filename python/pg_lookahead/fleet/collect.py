@@ -21,7 +21,7 @@ from psycopg.rows import dict_row
 
 from ..server import catalogs
 from ..server.catalogs import Extension
-from ..server.installation import OLDEST
+from ..server.installation import OLDEST, ClusterError
 from ..server.queries import marked
 from . import queries
 from .records import Database, Index, Io, Relation, Report, Server, Setting, Statement
@@ -99,10 +99,6 @@ class _Text(Loader):
 
     def load(self, data: Buffer) -> str:
         return bytes(data).decode(errors="backslashreplace")
-
-
-class Unusable(Exception):
-    """A server that answers, but is of no use; the text is the reason."""
 
 
 def reason(error: BaseException) -> str:
@@ -187,7 +183,7 @@ class Collector:
             async with self._connect(place, dsn) as conn:
                 if conn.info.server_version // 10000 < OLDEST:
                     version = conn.info.parameter_status("server_version")
-                    raise Unusable(f"PostgreSQL {version} is too old; {OLDEST} or later is needed")
+                    raise ClusterError(f"PostgreSQL {version} is too old; {OLDEST} or later is needed")
                 (facts,) = await self._ask(conn, queries.SERVER, Row)
                 _note(server, facts)
                 info = conn.info
@@ -326,9 +322,8 @@ class Collector:
         async with self._connect(place, place.dsns[database.name]) as conn:
             extension = await self._extension(conn, "pg_lookahead")
             if extension is None or not extension.has(queries.ESTIMATES):
-                raise Unusable("the extension has no function index_bloat that only superusers own")
-            asked = self._ask(conn, query, Index, timeout=chosen.bloat_timeout, of=extension)
-            database.indexes = await asked
+                raise ClusterError("the extension has no function index_bloat that only superusers own")
+            database.indexes = await self._ask(conn, query, Index, timeout=chosen.bloat_timeout, of=extension)
         database.bloat = f"read from {place.server.name}"
 
     # Connections and statements
@@ -386,7 +381,7 @@ class Collector:
                     await conn.execute(catalogs.lock(of).encode())
                     again = await (await conn.execute(marked(catalogs.question(of.name)).encode())).fetchall()
                     if [Extension(name=of.name, **row) for row in again] != [of]:
-                        raise Unusable(catalogs.changed(of))
+                        raise ClusterError(catalogs.changed(of))
                 return await (await conn.execute(marked(query).encode())).fetchall()
             except Exception:
                 if not conn.closed:
