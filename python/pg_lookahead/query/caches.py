@@ -49,8 +49,8 @@ class Caches:
     def __init__(self, session: Session, state: str, *, whole: bool = False) -> None:
         self._session = session
         self._relations: dict[int, int] = {}
-        self._files = session.data is not None and "data" not in session.settings["debug_io_direct"]
         self._direct = "data" in session.settings["debug_io_direct"]
+        self._files = session.data is not None and not self._direct
         self.state = state
         self._whole = whole
         self._how = ""

@@ -131,8 +131,7 @@ class Session(ExitStack):
 
     def planned(self, settings: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the plan, which says what look-ahead would do in it; nothing is executed."""
-        options = "VERBOSE, FORMAT JSON" + f", {plan.OPTION}" * (self.version >= 18)
-        found: dict[str, Any] = self._explain(options, settings or {})["Plan"]
+        found: dict[str, Any] = self._explain("VERBOSE", settings or {})["Plan"]
         return found
 
     def sample(self, ahead: bool, settings: Mapping[str, str] | None = None) -> tuple[Sample, dict[str, Any]]:
@@ -140,11 +139,9 @@ class Session(ExitStack):
 
         settings: of this execution, by name
         The time is that of the executor; rows are made, and not sent."""
-        options = "ANALYZE, TIMING OFF, BUFFERS, FORMAT JSON"
-        options += f", {plan.OPTION}" * (self.version >= 18)
         stolen = stolen_seconds() if self.data else None
         switches = dict.fromkeys(self._all_switches, "on" if ahead else "off")
-        found = self._explain(options, {**switches, **(settings or {})})
+        found = self._explain("ANALYZE, TIMING OFF, BUFFERS", {**switches, **(settings or {})})
         root = found["Plan"]
         blocks, waited, hits = (
             sum(root.get(f"{kind} {what}", 0) for kind in ("Shared", "Local"))
@@ -193,6 +190,7 @@ class Session(ExitStack):
             if unknown:
                 settings = {**settings, "plan_cache_mode": "force_generic_plan"}
             with self._rolled_back(settings):
+                options += ", FORMAT JSON" + f", {plan.OPTION}" * (self.version >= 18)
                 row = self._one(f"EXPLAIN ({options}) EXECUTE {_PREPARED}{values}").fetchone()
         finally:
             if self.conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
