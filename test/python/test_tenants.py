@@ -79,7 +79,8 @@ STATEMENT = "SELECT id FROM public.t"
 
 @pytest.mark.parametrize("database", [HIDDEN, BARE])
 @pytest.mark.parametrize(
-    "arguments", [["--explain-only"], ["--time", "0"], ["--cold", "--time", "0"], ["--write", "--time", "0"]],
+    "arguments", [["--explain-only"], ["--time", "0"], ["--cold", "--time", "0"], ["--write", "--time", "0"],
+                  ["--cold", "--drop-caches", "--time", "0"]],
     ids=" ".join,
 )  # fmt: skip
 def test_try(server: Cluster, database: str, arguments: list[str]) -> None:

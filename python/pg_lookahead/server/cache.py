@@ -86,7 +86,7 @@ def files(conn: psycopg.Connection[Any], data: Path, relation: str | int) -> lis
 
 def library(conn: psycopg.Connection[Any]) -> list[Path]:
     """Return the file of the extension's library, if the server of this machine has one."""
-    ((directory,),) = conn.execute("SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR'").fetchall()
+    ((directory,),) = catalogs.ask(conn, "SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR'")
     return list(Path(directory).glob("pg_lookahead.*"))
 
 
