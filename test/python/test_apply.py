@@ -157,6 +157,17 @@ class Pair:
         query = f"SELECT confirmed_flush_lsn >= '{lsn}' {slot}"
         await_sql(pub, query)
 
+    def settle(self, pub: Connection, *changes: str) -> None:
+        """Execute changes, each a transaction, and updates of the table good; wait until all are applied."""
+        run(pub, *changes)
+        update_good(pub)
+        self.catch_up(pub)
+
+    def refresh(self, sub: Connection) -> None:
+        """Have the subscriber learn which tables are published now."""
+        run(sub, f"ALTER SUBSCRIPTION {self.database} REFRESH PUBLICATION")
+        await_sql(sub, "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel")
+
 
 def make_pair(make: MakeCluster) -> Pair:
     if not BACKGROUND:
@@ -353,9 +364,9 @@ def simple(
         run(conn, f"DROP SUBSCRIPTION {pair.database}")
 
 
-def update_good(pub: Connection, rounds: int = 1) -> None:
+def update_good(pub: Connection) -> None:
     """Transactions of one change each, in pages that are far from each other."""
-    for i in range(100 * rounds):
+    for i in range(100):
         run(pub, f"UPDATE good SET k = k + 1 WHERE id = {i * 997 % 3000 + 1}")
 
 
@@ -465,9 +476,7 @@ def test_a_locked_table_is_not_waited_for(pair: Pair) -> None:
     """Look-ahead waits for no lock: what comes before the change of a locked table is applied."""
     with simple(pair, "locked") as (pub, sub):
         for value in (0, 2):
-            run(pub, f"INSERT INTO bad VALUES ({value})")
-            update_good(pub)
-        pair.catch_up(pub)
+            pair.settle(pub, f"INSERT INTO bad VALUES ({value})")
         with pair.subscriber.connect(pair.database, autocommit=False) as other:
             other.execute("LOCK TABLE bad")
             update_good(pub)
@@ -490,11 +499,8 @@ def test_a_locked_catalog_is_not_waited_for(pair: Pair) -> None:
             "CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (1000) TO (2000)",
         )
         run(pub, "CREATE TABLE parts (id int PRIMARY KEY, k int)")
-        run(sub, f"ALTER SUBSCRIPTION {pair.database} REFRESH PUBLICATION")
-        await_sql(sub, "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel")
-        run(pub, "INSERT INTO parts VALUES (1, 0)")
-        update_good(pub)
-        pair.catch_up(pub)
+        pair.refresh(sub)
+        pair.settle(pub, "INSERT INTO parts VALUES (1, 0)")
         with pair.subscriber.connect(pair.database, autocommit=False) as catalog:
             catalog.execute("LOCK TABLE pg_attrdef")
             with held(pair):
@@ -516,9 +522,7 @@ def test_a_locked_catalog_is_not_waited_for(pair: Pair) -> None:
 def test_a_table_is_locked_after_it_was_looked_at(pair: Pair) -> None:
     """A change that has been looked up is applied while rounds cannot lock its table."""
     with simple(pair, "locked_late") as (pub, sub):
-        run(pub, "INSERT INTO bad VALUES (0)")
-        update_good(pub)
-        pair.catch_up(pub)
+        pair.settle(pub, "INSERT INTO bad VALUES (0)")
         with pair.subscriber.connect(pair.database, autocommit=False) as table:
             with held(pair):
                 run(
@@ -542,8 +546,7 @@ def test_a_table_is_locked_after_it_was_looked_at(pair: Pair) -> None:
 def test_nothing_stays_locked(pair: Pair) -> None:
     """An idle worker holds no lock of a table, and pins no page."""
     with simple(pair, "idle") as (pub, sub):
-        update_good(pub)
-        pair.catch_up(pub)
+        pair.settle(pub)
         await_sql(
             sub,
             "SELECT count(*) = 0 FROM pg_locks l JOIN pg_stat_subscription s USING (pid)"
@@ -560,9 +563,7 @@ def test_nothing_stays_locked(pair: Pair) -> None:
 def test_a_damaged_index_page_is_met_in_its_turn(pair: Pair) -> None:
     """A page that look-ahead finds damaged stops nothing before the change that needs it."""
     with simple(pair, "damaged") as (pub, sub):
-        run(pub, "INSERT INTO bad SELECT generate_series(1, 3)")
-        update_good(pub)
-        pair.catch_up(pub)
+        pair.settle(pub, "INSERT INTO bad SELECT generate_series(1, 3)")
         run(sub, "CHECKPOINT", f"ALTER SUBSCRIPTION {pair.database} DISABLE")
         await_no_worker(sub)
         file = pair.subscriber.data / scalar(sub, "SELECT pg_relation_filepath('bad_pkey')")
@@ -597,8 +598,7 @@ def test_long_messages(pair: Pair) -> None:
 def test_what_has_arrived_is_applied_without_a_connection(pair: Pair) -> None:
     """The end of the connection comes after all that was received before it."""
     with simple(pair, "cut_off") as (pub, sub):
-        update_good(pub)
-        pair.catch_up(pub)
+        pair.settle(pub)
         ids = (*range(100, 110), 2900, *range(110, 130))
         with held(pair):
             run(pub, "BEGIN", *(f"UPDATE good SET k = 0 WHERE id = {i}" for i in ids), "COMMIT")
@@ -610,8 +610,7 @@ def test_what_has_arrived_is_applied_without_a_connection(pair: Pair) -> None:
         assert scalar(sub, "SELECT count(*) FROM good WHERE k = 0") == 31
         pair.publisher.start()
         pub = pair.publisher.connect(pair.database)
-        update_good(pub)
-        pair.catch_up(pub)
+        pair.settle(pub)
         assert good_rows_are_equal(pub, sub)
 
 
@@ -666,9 +665,7 @@ def test_functions_of_indexes_are_called_by_the_server_only(pair: Pair) -> None:
             "CREATE ROLE teller",
             "ALTER TABLE bad OWNER TO teller",
         )
-        run(pub, "INSERT INTO bad VALUES (0)")
-        update_good(pub)
-        pair.catch_up(pub)
+        pair.settle(pub, "INSERT INTO bad VALUES (0)")
         seen = len(pair.subscriber.log)
         updates = [f"UPDATE good SET k = 0 WHERE id = {i}" for i in (2900, *range(100, 120))]
         with held(pair):
@@ -722,8 +719,7 @@ def test_rows_of_partitioned_tables_are_looked_up(pair: Pair, by: str) -> None:
             "CREATE TABLE parts (id int PRIMARY KEY, k int, v text)",
             "INSERT INTO parts SELECT g, g, repeat('x', 300) FROM generate_series(1, 3000) g",
         )
-        run(sub, f"ALTER SUBSCRIPTION {pair.database} REFRESH PUBLICATION")
-        await_sql(sub, "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel")
+        pair.refresh(sub)
         run(pub, "UPDATE parts SET k = 0 WHERE id IN (1, 2, 2999, 3000)")
         pair.catch_up(pub)
         run(sub, EVICT)
@@ -765,8 +761,7 @@ def test_changes_whose_pages_were_read_ahead_need_reads(pair: Pair) -> None:
 def test_changes_that_come_alone_do_not_end_look_ahead(pair: Pair) -> None:
     """Nothing can be done for them, so that they are no evidence; what is behind one is looked up."""
     with simple(pair, "trickle") as (pub, sub), setting(sub, "pg_lookahead.debug_force = paying"):
-        update_good(pub)
-        pair.catch_up(pub)
+        pair.settle(pub)
         run(sub, EVICT)
         run(pub, "UPDATE good SET v = 'b' WHERE id % 40 = 0")
         pair.catch_up(pub)

@@ -124,6 +124,18 @@ def measured(conn: Connection, query: str, *tables: str) -> tuple[list[Any], dic
     return rows, {name: after[name] - before[name] for name in COUNTS}
 
 
+def make(conn: Connection, name: str, columns: str, rows: str) -> None:
+    """Make a table anew, with an index on its column k; rows: a query."""
+    run(
+        conn,
+        f"DROP TABLE IF EXISTS {name}",
+        f"CREATE TABLE {name} ({columns})",
+        f"INSERT INTO {name} {rows}",
+        f"CREATE INDEX ON {name} (k)",
+        f"ANALYZE {name}",
+    )
+
+
 def tracked(conn: Connection, query: str, times: int = 1) -> dict[str, int]:
     """How often our functions are called for a query."""
     conn.execute("SELECT lookahead.function_stats_reset()")
@@ -474,15 +486,8 @@ HEAP_ORDER = {
 def test_begins_in_heap_order(slow: Connection, name: str) -> None:
     """However many rows of a page come one after the other, its read is seen to be slow."""
     length, query = HEAP_ORDER[name]
-    run(
-        slow,
-        "DROP TABLE IF EXISTS pages",
-        "CREATE TABLE pages (k int, pad text)",
-        "ALTER TABLE pages ALTER pad SET STORAGE PLAIN",
-        f"INSERT INTO pages SELECT i, repeat('x', {length}) FROM generate_series(1, 300 * 8000 / ({length} + 32)) AS i",
-        "CREATE INDEX ON pages (k)",
-        "ANALYZE pages",
-    )
+    rows = f"SELECT i, repeat('x', {length}) FROM generate_series(1, 300 * 8000 / ({length} + 32)) AS i"
+    make(slow, "pages", "k int, pad text STORAGE PLAIN", rows)
     assert ("Index Only Scan" in str(fetch(slow, f"EXPLAIN {query}"))) == ("index only" in name)
     _, done = measured(slow, query, "pages")
     assert done["blocks_read"] > 100, done
@@ -505,10 +510,9 @@ def test_stops_where_nothing_is_read(slow: Connection) -> None:
     """An index-only scan that reads at first, then meets visible pages only, and then cached ones."""
     run(
         slow,
-        "DROP TABLE IF EXISTS visible",
         "CREATE TABLE visible (k int, pad text) WITH (fillfactor = 50)",
         "INSERT INTO visible SELECT i, repeat('x', 150) FROM generate_series(1, 15000) AS i",
-        "CREATE INDEX visible_k ON visible (k)",
+        "CREATE INDEX ON visible (k)",
         "VACUUM visible",
     )
     query = "SELECT k FROM visible WHERE k > 0 ORDER BY k"
@@ -574,37 +578,24 @@ def test_left_beside_scans_that_stay_unknown(slow: Connection) -> None:
 
 def test_pages_visited_in_turns(conn: Connection) -> None:
     """Each entry lies on another page than the one before, but every fourth on the same: it is looked ahead from once."""
-    run(
-        conn,
-        "DROP TABLE IF EXISTS turns",
-        "CREATE TABLE turns (k int, pad text)",
-        "INSERT INTO turns SELECT i % 2000, repeat('x', 300) FROM generate_series(1, 8000) AS i",
-        "CREATE INDEX ON turns (k)",
-        "ANALYZE turns",
-        FORCE,
-    )
-    rows, done = measured(conn, "SELECT length(pad) FROM turns WHERE k >= 0 ORDER BY k", "turns")
-    assert len(rows) == 8000 and 300 < done["blocks_visited"] < 2000, done
+    rows = "SELECT i % 2000, repeat('x', 300) FROM generate_series(1, 8000) AS i"
+    make(conn, "turns", "k int, pad text", rows)
+    conn.execute(FORCE)
+    found, done = measured(conn, "SELECT length(pad) FROM turns WHERE k >= 0 ORDER BY k", "turns")
+    assert len(found) == 8000 and 300 < done["blocks_visited"] < 2000, done
 
 
 def test_is_trusted_again(slow: Connection) -> None:
     """A scan that is useless once and useful three times, in turns, waits for a few reads only each time."""
-    run(
-        slow,
-        "DROP TABLE IF EXISTS long",
-        "CREATE TABLE long (id int, k int, pad text)",
-        "ALTER TABLE long ALTER pad SET STORAGE PLAIN",
-        "INSERT INTO long SELECT i, (i * 7919) % 2500, repeat('x', 5000) FROM generate_series(1, 2500) AS i",
-        "CREATE INDEX long_k ON long (k)",
-        "ANALYZE long",
-    )
-    rows, done = measured(
+    rows = "SELECT (i * 7919) % 2500, repeat('x', 5000) FROM generate_series(1, 2500) AS i"
+    make(slow, "long", "k int, pad text STORAGE PLAIN", rows)
+    counted, done = measured(
         slow,
         "SELECT (SELECT count(*) FROM (SELECT FROM long WHERE k >= i / 4 * 122 + greatest(i % 4 * 40 - 39, 0) AND pad <> ''"
         " ORDER BY k LIMIT CASE i % 4 WHEN 0 THEN 1 ELSE 40 END) AS q) FROM generate_series(0, 79) AS i",
         "long",
     )
-    used = sum(row[0] for row in rows)
+    used = sum(row[0] for row in counted)
     assert used > 2000 and used - done["blocks_visited"] < 600, done
 
 
@@ -634,15 +625,9 @@ CACHED = {
 
 
 def make_cached(conn: Connection, key: str) -> None:
-    run(
-        conn,
-        "DROP TABLE IF EXISTS cached",
-        "CREATE TABLE cached (k int, pad text)",
-        f"INSERT INTO cached SELECT {key}, repeat('x', 120) FROM generate_series(0, 2999) AS i",
-        "CREATE INDEX ON cached (k)",
-        "ANALYZE cached",
-        "SELECT * FROM cached ORDER BY k",
-    )
+    rows = f"SELECT {key}, repeat('x', 120) FROM generate_series(0, 2999) AS i"
+    make(conn, "cached", "k int, pad text", rows)
+    conn.execute("SELECT * FROM cached ORDER BY k")
 
 
 def calls(conn: Connection, query: str, times: int = 1) -> tuple[int, int, int]:
