@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psycopg
 import pytest
@@ -126,18 +126,22 @@ class Pair:
     publisher: Cluster
     subscriber: Cluster
     database: str = "postgres"
+    made: set[str] = field(default_factory=set)
 
     def connect(self) -> tuple[Connection, Connection]:
         return self.publisher.connect(self.database), self.subscriber.connect(self.database)
 
     def make(self, database: str) -> tuple[Connection, Connection]:
-        """Databases without tables."""
+        """Databases without tables, which may be there from an earlier test."""
+        self.database = database
+        if database in self.made:
+            return self.connect()
+        self.made.add(database)
         for server in (self.publisher, self.subscriber):
             with server.connect() as conn:
                 for slot in fetch(conn, "SELECT slot_name FROM pg_replication_slots WHERE NOT active"):
                     conn.execute("SELECT pg_drop_replication_slot(%s)", slot)
                 run(conn, f"CREATE DATABASE {database} TEMPLATE template0")
-        self.database = database
         pub, sub = self.connect()
         for name in ("pg_lookahead", "amcheck", "pg_buffercache"):
             run(sub, f"CREATE EXTENSION {name}")
@@ -346,10 +350,10 @@ def test_random_changes(
 
 @contextmanager
 def simple(
-    pair: Pair, database: str, options: str = "", types: tuple[str, str] = ("int", "int")
+    pair: Pair, options: str = "", types: tuple[str, str] = ("int", "int")
 ) -> Iterator[tuple[Connection, Connection]]:
-    """A table of 3,000 rows on both sides, and the connections; the subscription is dropped at the end."""
-    pub, sub = pair.make(database)
+    """A table of 3,000 rows on both sides, and the connections; what was made is dropped at the end."""
+    pub, sub = pair.make("simple")
     for conn, kind in zip((pub, sub), types, strict=True):
         run(
             conn,
@@ -360,8 +364,9 @@ def simple(
     run(pub, "INSERT INTO good SELECT g, g, repeat('x', 300) FROM generate_series(1, 3000) g")
     pair.subscribe(pub, sub, options=options)
     yield pub, sub
-    with pair.subscriber.connect(pair.database) as conn:
-        run(conn, f"DROP SUBSCRIPTION {pair.database}")
+    pub, sub = pair.connect()
+    run(sub, f"DROP SUBSCRIPTION {pair.database}", "DROP TABLE IF EXISTS good, bad, parts")
+    run(pub, "DROP PUBLICATION p", "DROP TABLE IF EXISTS good, bad, parts")
 
 
 def update_good(pub: Connection) -> None:
@@ -432,11 +437,9 @@ def setting(sub: Connection, value: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("options", "errors"), [("", 0), ("WITH (binary = on)", 1)], ids=["text", "binary"])
-def test_an_invalid_value_fails_in_its_turn(
-    pair: Pair, options: str, errors: int, request: pytest.FixtureRequest
-) -> None:
+def test_an_invalid_value_fails_in_its_turn(pair: Pair, options: str, errors: int) -> None:
     """A value that the subscriber's type refuses is read early, and stops nothing that comes before it."""
-    with simple(pair, "v_" + request.node.callspec.id, options, ("text", "varchar(3)")) as (pub, sub):
+    with simple(pair, options, ("text", "varchar(3)")) as (pub, sub):
         run(sub, f"ALTER SUBSCRIPTION {pair.database} DISABLE")
         await_no_worker(sub)
         update_good(pub)
@@ -459,7 +462,7 @@ def test_an_invalid_value_fails_in_its_turn(
 
 def test_conflicts(pair: Pair) -> None:
     """Rows that are missing are passed over, and a row that is there stops the worker until it is removed."""
-    with simple(pair, "conflicts") as (pub, sub):
+    with simple(pair) as (pub, sub):
         run(sub, "DELETE FROM good WHERE id % 7 = 0", "INSERT INTO good VALUES (5000, 1, 'mine')")
         update_good(pub)
         run(pub, "INSERT INTO good VALUES (5000, 2, 'theirs')")
@@ -474,7 +477,7 @@ def test_conflicts(pair: Pair) -> None:
 
 def test_a_locked_table_is_not_waited_for(pair: Pair) -> None:
     """Look-ahead waits for no lock: what comes before the change of a locked table is applied."""
-    with simple(pair, "locked") as (pub, sub):
+    with simple(pair) as (pub, sub):
         for value in (0, 2):
             pair.settle(pub, f"INSERT INTO bad VALUES ({value})")
         with pair.subscriber.connect(pair.database, autocommit=False) as other:
@@ -490,7 +493,7 @@ def test_a_locked_table_is_not_waited_for(pair: Pair) -> None:
 
 def test_a_locked_catalog_is_not_waited_for(pair: Pair) -> None:
     """A partition that the worker has not opened is not opened ahead if that waits for a catalog."""
-    with simple(pair, "locked_catalog") as (pub, sub):
+    with simple(pair) as (pub, sub):
         run(pub, "ALTER PUBLICATION p SET (publish_via_partition_root)")
         run(
             sub,
@@ -521,7 +524,7 @@ def test_a_locked_catalog_is_not_waited_for(pair: Pair) -> None:
 
 def test_a_table_is_locked_after_it_was_looked_at(pair: Pair) -> None:
     """A change that has been looked up is applied while rounds cannot lock its table."""
-    with simple(pair, "locked_late") as (pub, sub):
+    with simple(pair) as (pub, sub):
         pair.settle(pub, "INSERT INTO bad VALUES (0)")
         with pair.subscriber.connect(pair.database, autocommit=False) as table:
             with held(pair):
@@ -545,7 +548,7 @@ def test_a_table_is_locked_after_it_was_looked_at(pair: Pair) -> None:
 
 def test_nothing_stays_locked(pair: Pair) -> None:
     """An idle worker holds no lock of a table, and pins no page."""
-    with simple(pair, "idle") as (pub, sub):
+    with simple(pair) as (pub, sub):
         pair.settle(pub)
         await_sql(
             sub,
@@ -562,7 +565,7 @@ def test_nothing_stays_locked(pair: Pair) -> None:
 
 def test_a_damaged_index_page_is_met_in_its_turn(pair: Pair) -> None:
     """A page that look-ahead finds damaged stops nothing before the change that needs it."""
-    with simple(pair, "damaged") as (pub, sub):
+    with simple(pair) as (pub, sub):
         pair.settle(pub, "INSERT INTO bad SELECT generate_series(1, 3)")
         run(sub, "CHECKPOINT", f"ALTER SUBSCRIPTION {pair.database} DISABLE")
         await_no_worker(sub)
@@ -584,7 +587,7 @@ def test_a_damaged_index_page_is_met_in_its_turn(pair: Pair) -> None:
 
 def test_long_messages(pair: Pair) -> None:
     """A message that is too long for the queue stays with libpq, and is the last one of it."""
-    with simple(pair, "long_messages") as (pub, sub):
+    with simple(pair) as (pub, sub):
         for value in ("'{}'", "repeat('{}', 100000)"):
             run(pub, "BEGIN")
             for i in range(60):
@@ -597,7 +600,7 @@ def test_long_messages(pair: Pair) -> None:
 
 def test_what_has_arrived_is_applied_without_a_connection(pair: Pair) -> None:
     """The end of the connection comes after all that was received before it."""
-    with simple(pair, "cut_off") as (pub, sub):
+    with simple(pair) as (pub, sub):
         pair.settle(pub)
         ids = (*range(100, 110), 2900, *range(110, 130))
         with held(pair):
@@ -635,7 +638,7 @@ def test_a_round_that_has_failed_is_the_last_of_its_transaction(pair: Pair) -> N
 
 def test_rows_leave_the_rings_when_counters_are_reported(pair: Pair) -> None:
     """The server gives up the counters of relations when it reports them: here after each transaction."""
-    with simple(pair, "reported") as (pub, sub):
+    with simple(pair) as (pub, sub):
         run(
             sub,
             "CREATE FUNCTION report() RETURNS trigger LANGUAGE plpgsql AS"
@@ -656,7 +659,7 @@ def test_rows_leave_the_rings_when_counters_are_reported(pair: Pair) -> None:
 
 def test_functions_of_indexes_are_called_by_the_server_only(pair: Pair) -> None:
     """An immutable function is called when an index's condition is simplified: as the table's owner."""
-    with simple(pair, "simplified") as (pub, sub):
+    with simple(pair) as (pub, sub):
         run(
             sub,
             "CREATE FUNCTION told() RETURNS int IMMUTABLE LANGUAGE plpgsql AS"
@@ -679,7 +682,7 @@ def test_functions_of_indexes_are_called_by_the_server_only(pair: Pair) -> None:
 
 
 def test_indexes_that_an_update_does_not_touch_are_not_read(pair: Pair) -> None:
-    with simple(pair, "not_touched") as (pub, sub):
+    with simple(pair) as (pub, sub):
         run(sub, "ALTER TABLE good SET (fillfactor = 50)", "VACUUM FULL good")
         run(pub, "INSERT INTO good VALUES (4000, 4000)")  # the worker gets to know all indexes
         pair.catch_up(pub)
@@ -704,7 +707,7 @@ BOUNDS = {
 @pytest.mark.parametrize("by", BOUNDS)
 def test_rows_of_partitioned_tables_are_looked_up(pair: Pair, by: str) -> None:
     """The publisher's table is not partitioned; the columns of a partition are in another order."""
-    with simple(pair, f"parts_{by.lower()}") as (pub, sub):
+    with simple(pair) as (pub, sub):
         run(pub, "ALTER PUBLICATION p SET (publish_via_partition_root)")
         run(
             sub,
@@ -744,7 +747,7 @@ def test_rows_of_partitioned_tables_are_looked_up(pair: Pair, by: str) -> None:
 
 def test_changes_whose_pages_were_read_ahead_need_reads(pair: Pair) -> None:
     """Else look-ahead would end after some changes, since everything seems to be cached."""
-    with simple(pair, "goes_on") as (pub, sub):
+    with simple(pair) as (pub, sub):
         pages = scalar(sub, "SELECT pg_relation_size('good') / 8192")
         deletes = (f"DELETE FROM good WHERE id = {i * 3000 // pages + 1}" for i in range(pages))
         with setting(sub, "pg_lookahead.debug_force = paying"):
@@ -760,7 +763,7 @@ def test_changes_whose_pages_were_read_ahead_need_reads(pair: Pair) -> None:
 
 def test_changes_that_come_alone_do_not_end_look_ahead(pair: Pair) -> None:
     """Nothing can be done for them, so that they are no evidence; what is behind one is looked up."""
-    with simple(pair, "trickle") as (pub, sub), setting(sub, "pg_lookahead.debug_force = paying"):
+    with simple(pair) as (pub, sub), setting(sub, "pg_lookahead.debug_force = paying"):
         pair.settle(pub)
         run(sub, EVICT)
         run(pub, "UPDATE good SET v = 'b' WHERE id % 40 = 0")
@@ -788,7 +791,7 @@ def test_17_refuses(cluster: Cluster) -> None:
 
 
 def test_it_is_switched_off_at_once(pair: Pair) -> None:
-    with simple(pair, "switched") as (pub, sub):
+    with simple(pair) as (pub, sub):
         updates = [f"UPDATE good SET k = k + 1 WHERE id = {i * 31 + 1}" for i in range(60)]
 
         def rise() -> int:
