@@ -366,13 +366,21 @@ FAR_ENDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FAR_ROWS)
-@pytest.mark.parametrize("end", FAR_ENDS)
-@pytest.mark.parametrize("first", (18, 20))
-def test_no_search_for_the_next_row(sides: Sides, name: str, end: str, first: int) -> None:
+# Where 18 rows are wanted, two more are near when the query ends, which each end and each kind of rows has once.
+# PL/pgSQL asks for rows that do not come.
+FAR = [
+    (first, end, name)
+    for first in (18, 20)
+    for end in FAR_ENDS
+    for name in FAR_ROWS
+    if not (end == "loop" and name in ("a recursion without an end", "a recursion whose rows are NULL"))
+    and (first == 20 or end == "CTE" or name == "a filter that finds no more")
+]
+
+
+@pytest.mark.parametrize(("first", "end", "name"), FAR)
+def test_no_search_for_the_next_row(sides: Sides, first: int, end: str, name: str) -> None:
     """A query that has what it wants does not search on, however many rows lie ahead, or none."""
-    if end == "loop" and name in ("a recursion without an end", "a recursion whose rows are NULL"):
-        pytest.skip("PL/pgSQL asks for rows that do not come")
     statements = ["BEGIN"]
     if name not in ("a filter that finds no more", "a dead tail of a table", "a dead tail in a subquery"):
         statements.append("SET enable_seqscan = off")
