@@ -388,11 +388,19 @@ JOINED = {
 }
 
 
-# a nested loop does not turn round: the cursor would read what a Materialize node has kept
-@pytest.mark.parametrize("way", [way for way in WAYS if not way.startswith("turned")])
-@pytest.mark.parametrize("name", JOINED)
+# A nested loop does not turn round: the cursor would read what a Materialize node has kept.
+IDLE = [
+    (name, way)
+    for name in JOINED
+    for way in WAYS
+    if not way.startswith("turned")
+    and (name == "chain" or way in ("FETCH", "opened by a block", "WITH HOLD", "ROLLBACK TO"))
+]
+
+
+@pytest.mark.parametrize(("name", "way"), IDLE)
 def test_idle_portal_pins_what_stock_pins(joins: JoinSides, name: str, way: str) -> None:
-    """In every way in which a portal can become idle, nothing is held for coming rows, and all rows come."""
+    """However a portal becomes idle, of a chain of joins in every way, nothing is held for coming rows, and all come."""
     pins = {}
 
     def steps(side: JoinSide) -> list[Any]:
