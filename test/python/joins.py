@@ -132,8 +132,8 @@ def count_as_stock(sides: JoinSides, query: str) -> dict[str, int]:
     return sides["forced"].ahead(lambda: compare(sides, counters))
 
 
-def same(joins: JoinSides, steps: Callable[[JoinSide], Any], ahead: bool | None = True) -> Any:
-    """Do the same on both sides; whether a join has looked ahead must be as said."""
+def seen_by(joins: JoinSides, steps: Callable[[JoinSide], Any], ahead: bool | None) -> tuple[Any, Any]:
+    """Do the same on both sides; what stock and ours observe.  Whether a join has looked ahead must be as said."""
     seen = {}
     for name, side in joins.items():
         before = side.stats()["joins"]
@@ -141,21 +141,20 @@ def same(joins: JoinSides, steps: Callable[[JoinSide], Any], ahead: bool | None 
         looked = side.stats()["joins"] > before
         if ahead is not None:
             assert looked == (ahead and side.forced), f"{name}: looked ahead: {looked}"
-    assert seen["forced"] == seen["off"]
-    return seen["off"]
+    return seen["off"], seen["forced"]
+
+
+def same(joins: JoinSides, steps: Callable[[JoinSide], Any], ahead: bool | None = True) -> Any:
+    """What both sides observe, as seen_by() finds it."""
+    off, forced = seen_by(joins, steps, ahead)
+    assert forced == off
+    return off
 
 
 def fails_alike(joins: JoinSides, steps: Callable[[JoinSide], list[Any]], ahead: bool | None) -> list[Any]:
     """Do the same on both sides: both fail with the same error, or none does; of the rows before an error, the
     last ones may be missing where rows are fetched ahead, since the query would have come to the error later."""
-    seen = {}
-    for name, side in joins.items():
-        before = side.stats()["joins"]
-        seen[name] = steps(side)[0][:-1]
-        looked = side.stats()["joins"] > before
-        if ahead is not None:
-            assert looked == (ahead and side.forced), f"{name}: looked ahead: {looked}"
-    off, forced = seen["off"], seen["forced"]
+    off, forced = seen_by(joins, lambda side: steps(side)[0][:-1], ahead)
     errors = [[result for result in found if result[0] == "error"] for found in (off, forced)]
     assert errors[0] == errors[1]
     if not errors[0]:

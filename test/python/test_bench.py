@@ -381,8 +381,10 @@ def test_an_interruption_waits_for_no_statement(loaded: Cluster) -> None:
     assert time.monotonic() - started < 60
 
 
-def test_a_warm_run_is_not_called_cold(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    with scan(loaded, replace(COLD, ahead=False)) as cold:
+@pytest.mark.parametrize("kind", ["scan", "diagnostic"])
+def test_what_is_warm_is_not_called_cold(loaded: Cluster, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    made = scan(loaded, replace(COLD, ahead=False)) if kind == "scan" else statement(loaded, "pgstatindex")
+    with made as cold:
         cold.prepare()
         cold.sample(False, 0)  # this reads the catalogs, too
         monkeypatch.setattr(cold, "chill", cold.warm)
@@ -602,14 +604,6 @@ def test_diagnostics(loaded: Cluster, scenario: str, number: int) -> None:
             assert samples[1].reads < samples[0].reads
         else:
             assert samples[1].reads <= samples[0].reads
-
-
-def test_a_warm_diagnostic_is_not_called_cold(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    with statement(loaded, "pgstatindex") as diagnostic:
-        diagnostic.prepare()
-        monkeypatch.setattr(diagnostic, "chill", diagnostic.warm)
-        with pytest.raises(subjects.Refused, match="not cold: 0 blocks"):
-            diagnostic.sample(False, 0)
 
 
 def test_other_answers_are_refused(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
