@@ -77,18 +77,21 @@ def test_names_of_any_bytes_destroy_nothing(server: Cluster, tmp_path: Path) -> 
     assert "\\x1b" in page and page.count("<svg") == 2 and outputs["prometheus"].read_text()
 
 
-def test_a_fault_of_one_database_is_a_line_of_it(
-    server: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def incomplete(*options: object) -> list[dict[str, Any]]:
+    """The servers of a report without bloat that is not complete."""
+    done = tool("report", "--no-bloat", "--json", "-", *options)
+    assert done.returncode == 3, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["servers"]
+    return found
+
+
+def test_a_fault_of_one_database_is_a_line_of_it(server: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it is: here, an answer that is not of the kind expected."""
     broken = queries.RELATIONS.replace("'index' END AS kind", "CASE WHEN current_database() = 'ascii'"
         " THEN NULL ELSE 'index' END END AS kind")  # fmt: skip
     assert broken != queries.RELATIONS
     monkeypatch.setattr(queries, "RELATIONS", broken)
-    file = tmp_path / "report.json"
-    done = tool("report", "--all-databases", "--no-bloat", "--json", file, "--dsn", dsn_of(server))
-    assert done.returncode == 3, done.stderr
-    (found,) = json.loads(file.read_text())["servers"]
+    (found,) = incomplete("--all-databases", "--dsn", dsn_of(server))
     wrong = {one["name"] for one in found["databases"] if one["error"] or one["problems"]}
     assert wrong == {"ascii"} and found["databases"][0]["relations"] is not None
 
@@ -103,22 +106,13 @@ def test_a_fault_of_one_database_is_a_line_of_it(
     ],
 )
 def test_a_server_that_tells_what_none_can_is_a_row_with_the_reason(
-    server: Cluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    told: str,
-    otherwise: str,
-    said: str,
+    server: Cluster, monkeypatch: pytest.MonkeyPatch, name: str, told: str, otherwise: str, said: str
 ) -> None:
     """It costs nothing of what others told."""
     query = getattr(queries, name)
     assert told in query
     monkeypatch.setattr(queries, name, query.replace(told, otherwise))
-    file = tmp_path / "report.json"
-    done = tool("report", "--no-bloat", "--json", file, "--dsn", dsn_of(server))
-    assert done.returncode == 3, done.stderr
-    (found,) = json.loads(file.read_text())["servers"]
+    (found,) = incomplete("--dsn", dsn_of(server))
     assert said in str([found["error"], found["problems"], found["databases"]])
 
 
@@ -182,9 +176,7 @@ def services(tmp_path: Path, text: str) -> list[str]:
     """The servers of a service file, as the report calls them; none of them is there."""
     path = tmp_path / "services.conf"
     path.write_text(text)
-    done = tool("report", "--no-bloat", "--connect-timeout", "2", "--json", "-", "--service-file", path)
-    assert done.returncode == 3, done.stderr
-    return [one["name"] for one in json.loads(done.stdout)["servers"]]
+    return [one["name"] for one in incomplete("--connect-timeout", "2", "--service-file", path)]
 
 
 def test_a_service_file_is_read_as_libpq_reads_it(tmp_path: Path) -> None:
