@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from compiled import includers
@@ -18,9 +17,8 @@ from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
 from queries import fetch, run, scalar
+from relations import Connection
 from scans import EVERY_METHOD, EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
-
-Connection = psycopg.Connection[Any]
 
 BUILT = Path(os.environ.get("PG_LOOKAHEAD_BUILT", Path(__file__).resolve().parents[2]))
 """The sources, and what was built from them for the server of the tests."""

@@ -8,15 +8,13 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import psycopg
 
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
 from queries import scalar
-
-Connection = psycopg.Connection[Any]
+from relations import Connection
 
 INDEX_SCANS = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off"
 """Settings under which the planner has nothing but index scans left."""

@@ -16,11 +16,10 @@ from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_dicts, fetch_row, query_plan
+from relations import Connection
 from scans import EVICT_ALL, INDEX_SCANS
 
 pytestmark = pytest.mark.within_scans
-
-Connection = psycopg.Connection[Any]
 
 ROWS = 20000
 SETUP = f"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import psycopg
 import pytest
@@ -12,10 +11,9 @@ from psycopg import sql
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run
+from relations import Connection
 
 pytestmark = pytest.mark.within_scans
-
-Connection = psycopg.Connection[Any]
 
 SETUP = """
 CREATE EXTENSION pg_lookahead;

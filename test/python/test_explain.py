@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import psycopg
 import pytest
 
 from conftest import MakeCluster
 from pg_lookahead.server.installation import Installation
 from queries import fetch, run, scalar
-
-Connection = psycopg.Connection[Any]
+from relations import Connection
 
 pytestmark = pytest.mark.skipif(
     Installation.find().major < 18, reason="PostgreSQL 17 lets no extension add to a node of EXPLAIN"

@@ -6,7 +6,6 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -15,9 +14,8 @@ from conftest import MakeCluster
 from installations import Copy, copy_installation, looks_ahead, scans, session, started
 from pg_lookahead.server.cluster import Cluster, ClusterError
 from queries import fetch, fetch_row, run
+from relations import Connection
 from scans import EVERY_METHOD, EVERY_METHOD_QUERY, INDEX_SCANS
-
-Connection = psycopg.Connection[Any]
 
 CONTENTS = b"SELECT count(*), sum(hashtext(t::text)) FROM t"
 SCANS = "SELECT scans FROM lookahead.index_scan_stats"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -14,9 +13,8 @@ from installations import NEXT, Copy, build_next, copy_installation, looks_ahead
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from queries import fetch, run
+from relations import Connection
 from scans import EVERY_METHOD
-
-Connection = psycopg.Connection[Any]
 
 SEGMENTS = "SELECT name FROM pg_shmem_allocations WHERE name LIKE 'pg_lookahead%' ORDER BY name"
 SCRIPT = (Path(__file__).resolve().parents[2] / "sql" / "pg_lookahead--1.0.sql").read_text()

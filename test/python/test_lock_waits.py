@@ -9,19 +9,15 @@ read every page of the tables meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import psycopg
 import pytest
 
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, run, scalar
-from relations import await_true, evict, meanwhile
+from relations import Connection, await_true, evict, meanwhile
 from scans import EVICT_ALL
 from windows import METHODS, ROWS, serve
-
-Connection = psycopg.Connection[Any]
 
 LOCKED = 300
 """The row that another session has locked, by k; as many rows come before it."""

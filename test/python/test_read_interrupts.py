@@ -30,11 +30,9 @@ from join_corpus import JoinCorpus
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation, io_workers
 from queries import fetch, run, scalar
-from relations import await_true, evict
+from relations import Connection, await_true, evict
 from scan_corpus import Corpus
 from workers import idle_workers_stopped
-
-Connection = psycopg.Connection[Any]
 
 SERVER: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",

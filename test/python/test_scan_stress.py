@@ -25,11 +25,10 @@ from conftest import MakeCluster
 from differential import WINDOW, bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run
+from relations import Connection
 from scans import EVICT_ALL, INDEX_SCANS, PARALLEL, Load, blocks_read_ahead
 
 pytestmark = pytest.mark.within_scans
-
-Connection = psycopg.Connection[Any]
 
 SECONDS = float(os.environ.get("PG_LOOKAHEAD_STRESS_SECONDS", "2"))
 ROWS = 6000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import psycopg
 import pytest
@@ -13,9 +12,8 @@ from compiled import module
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, noticed, run
+from relations import Connection
 from scans import EVERY_METHOD, EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
-
-Connection = psycopg.Connection[Any]
 
 STATISTICS = "SELECT * FROM lookahead.index_scan_stats"
 SEGMENTS = "SELECT name, size FROM pg_shmem_allocations WHERE name LIKE 'pg\\_lookahead%' ORDER BY name"

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from installations import copy_installation
@@ -19,9 +18,8 @@ from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
 from queries import fetch, fetch_row, run
+from relations import Connection
 from scans import EVICT_ALL, INDEX_SCANS
-
-Connection = psycopg.Connection[Any]
 
 PG_CONFIGS = os.environ.get("UPGRADE_PG_CONFIGS", "").split()
 SETUP = """
