@@ -1,4 +1,4 @@
--- Settings, view and privileges of index scans that look ahead, and that they return what stock returns.
+-- Settings, views and their privileges; index scans that look ahead return what stock returns.
 \pset format unaligned
 \pset tuples_only on
 \set ECHO none
@@ -11,7 +11,7 @@ SET search_path = index_scan, public;
 \set ECHO all
 -- settings
 SELECT name, setting, vartype, context, min_val, max_val, boot_val FROM pg_settings
-WHERE name IN ('pg_lookahead.enabled', 'pg_lookahead.index_scan', 'pg_lookahead.index_pages', 'pg_lookahead.max_distance', 'pg_lookahead.debug_force') ORDER BY name COLLATE "C";
+WHERE name IN ('pg_lookahead.enabled', 'pg_lookahead.index_scan', 'pg_lookahead.index_pages', 'pg_lookahead.max_distance', 'pg_lookahead.debug_force', 'pg_lookahead.nested_loop', 'pg_lookahead.toast', 'pg_lookahead.writes') ORDER BY name COLLATE "C";
 SET pg_lookahead.index_scan = 'sometimes';
 SET pg_lookahead.index_pages = 'leaf';
 SET pg_lookahead.index_pages = off;
@@ -25,13 +25,16 @@ SET LOCAL pg_lookahead.index_scan = off;
 ALTER ROLE CURRENT_USER SET pg_lookahead.index_scan = off;
 ALTER ROLE CURRENT_USER RESET pg_lookahead.index_scan;
 
--- the view: everybody may read it
-SELECT string_agg(attname || ' ' || format_type(atttypid, NULL), ', ' ORDER BY attnum) FROM pg_attribute
-WHERE attrelid = 'lookahead.index_scan_stats'::regclass AND attnum > 0;
-SELECT count(*) AS rows, bool_and(scans >= 0 AND stats_since <= clock_timestamp()) AS sane FROM lookahead.index_scan_stats;
+-- the views: everybody may read them
+SELECT c.relname, string_agg(attname || ' ' || format_type(atttypid, NULL), ', ' ORDER BY attnum) FROM pg_class AS c JOIN pg_attribute ON attrelid = c.oid
+WHERE c.relname IN ('index_scan_stats', 'join_stats', 'toast_stats', 'write_stats') AND relnamespace = 'lookahead'::regnamespace AND attnum > 0
+GROUP BY c.relname ORDER BY c.relname COLLATE "C";
+SELECT s.scans >= 0 AND s.stats_since <= clock_timestamp() AS scans, j.joins >= 0 AND j.rows_unused <= j.rows AND j.stats_since <= clock_timestamp() AS joins,
+    t.values_unused <= t.values AND t.stats_since <= clock_timestamp() AS toast, w.statements >= 0 AND w.max_rows <= w.rows AND w.stats_since <= clock_timestamp() AS writes
+FROM lookahead.index_scan_stats AS s, lookahead.join_stats AS j, lookahead.toast_stats AS t, lookahead.write_stats AS w;
 CREATE ROLE regress_index_scan;
 SET ROLE regress_index_scan;
-SELECT count(*) FROM lookahead.index_scan_stats;
+SELECT count(*) FROM lookahead.index_scan_stats, lookahead.join_stats, lookahead.toast_stats, lookahead.write_stats;
 SET pg_lookahead.index_scan = off;
 RESET ROLE;
 RESET pg_lookahead.index_scan;

@@ -1,4 +1,4 @@
--- Setting and view of nested loops that look ahead, and that they return what stock returns.
+-- Nested loops that look ahead return what stock returns.
 \pset format unaligned
 \pset tuples_only on
 \set ECHO none
@@ -8,20 +8,6 @@ LOAD 'pg_lookahead';
 CREATE SCHEMA nested_loop;
 SET search_path = nested_loop, public;
 
-\set ECHO all
--- setting and view
-SELECT name, setting, vartype, context FROM pg_settings WHERE name = 'pg_lookahead.nested_loop';
-SELECT string_agg(attname || ' ' || format_type(atttypid, NULL), ', ' ORDER BY attnum) FROM pg_attribute
-WHERE attrelid = 'lookahead.join_stats'::regclass AND attnum > 0;
-SELECT count(*) AS rows, bool_and(joins >= 0 AND rows_unused <= rows AND stats_since <= clock_timestamp()) AS sane
-FROM lookahead.join_stats;
-CREATE ROLE regress_nested_loop;
-SET ROLE regress_nested_loop;
-SELECT count(*) FROM lookahead.join_stats;
-RESET ROLE;
-DROP ROLE regress_nested_loop;
-
-\set ECHO none
 CREATE TABLE o (a int, b int, t text, n numeric) WITH (autovacuum_enabled = off);
 INSERT INTO o SELECT i % 70, i * 37 % 50, CASE WHEN i % 11 > 0 THEN 't' || i % 20 END, i FROM generate_series(1, 300) AS i;
 INSERT INTO o VALUES (NULL, NULL, NULL, NULL);

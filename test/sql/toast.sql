@@ -1,4 +1,4 @@
--- Setting and view of TOASTed values that are read ahead, and that queries return what stock returns.
+-- Queries whose TOASTed values are read ahead return what stock returns.
 \pset format unaligned
 \pset tuples_only on
 \set ECHO none
@@ -8,20 +8,6 @@ LOAD 'pg_lookahead';
 CREATE SCHEMA toast;
 SET search_path = toast, public;
 
-\set ECHO all
--- setting and view
-SELECT name, setting, vartype, context FROM pg_settings WHERE name = 'pg_lookahead.toast';
-SELECT string_agg(attname || ' ' || format_type(atttypid, NULL), ', ' ORDER BY attnum) FROM pg_attribute
-WHERE attrelid = 'lookahead.toast_stats'::regclass AND attnum > 0;
-SELECT count(*) AS rows, bool_and(values_unused <= "values" AND stats_since <= clock_timestamp()) AS sane
-FROM lookahead.toast_stats;
-CREATE ROLE regress_toast;
-SET ROLE regress_toast;
-SELECT count(*) FROM lookahead.toast_stats;
-RESET ROLE;
-DROP ROLE regress_toast;
-
-\set ECHO none
 -- Values of each storage, from none to some hundred chunks, in two columns; rows of a page that are dead, too.
 CREATE TABLE d (id int, dropped text, a text, n numeric, b jsonb, c text) WITH (autovacuum_enabled = off);
 ALTER TABLE d ALTER a SET STORAGE EXTERNAL, ALTER dropped SET STORAGE EXTERNAL, ALTER c SET COMPRESSION pglz;

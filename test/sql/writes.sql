@@ -1,4 +1,4 @@
--- Setting and view of statements that write rows, and that they leave behind what stock leaves.
+-- Statements that write rows leave behind what stock leaves.
 \pset format unaligned
 \pset tuples_only on
 \set ECHO none
@@ -8,20 +8,6 @@ LOAD 'pg_lookahead';
 CREATE SCHEMA writes;
 SET search_path = writes, public;
 
-\set ECHO all
--- setting and view
-SELECT name, setting, vartype, context FROM pg_settings WHERE name = 'pg_lookahead.writes';
-SELECT string_agg(attname || ' ' || format_type(atttypid, NULL), ', ' ORDER BY attnum) FROM pg_attribute
-WHERE attrelid = 'lookahead.write_stats'::regclass AND attnum > 0;
-SELECT count(*) AS rows, bool_and(statements >= 0 AND max_rows <= rows AND stats_since <= clock_timestamp()) AS sane
-FROM lookahead.write_stats;
-CREATE ROLE regress_writes;
-SET ROLE regress_writes;
-SELECT count(*) FROM lookahead.write_stats;
-RESET ROLE;
-DROP ROLE regress_writes;
-
-\set ECHO none
 CREATE TABLE s (id uuid, a int, b text, c int) WITH (autovacuum_enabled = off);
 INSERT INTO s SELECT md5(i::text)::uuid, nullif(i % 50, 7), 't' || i % 90, i FROM generate_series(1, 600) AS i;
 ANALYZE s;
