@@ -3,15 +3,8 @@
 
 from __future__ import annotations
 
-import random
 import re
-import threading
-import time
-from collections.abc import Callable
 
-import psycopg
-
-from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
 from queries import scalar
 from relations import Connection
@@ -74,61 +67,3 @@ def operator_class(name: str, does: str) -> list[str]:
 def blocks_read_ahead(conn: Connection) -> int:
     """Heap blocks that look-ahead of all processes has read since the server started."""
     return int(scalar(conn, "SELECT blocks_read FROM lookahead.index_scan_stats"))
-
-
-class Load:
-    """Threads that each repeat an action on a connection of its own until stopped."""
-
-    def __init__(
-        self, rng: random.Random, forgiven: tuple[type[Exception], ...] = (), reconnect: bool = False
-    ) -> None:
-        self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._rng = rng
-        self._forgiven = forgiven
-        self._reconnect = reconnect
-        self.failures: list[BaseException] = []
-        self.done: dict[str, int] = {}
-
-    def add(self, cluster: Cluster, action: Callable[[Connection, random.Random], None]) -> None:
-        rng = random.Random(self._rng.random())
-        self.done.setdefault(action.__name__, 0)
-
-        def connected() -> None:
-            with cluster.connect(prepare_threshold=None) as conn:
-                conn.execute(INDEX_SCANS)
-                conn.execute(ISSUE_ORDER + rng.choice(ORDERS))
-                while not self._stop.is_set() and not conn.closed:
-                    try:
-                        action(conn, rng)
-                        self.done[action.__name__] += 1
-                    except self._forgiven:
-                        pass
-
-        def repeat() -> None:
-            try:
-                while not self._stop.is_set():
-                    try:
-                        connected()
-                    except psycopg.OperationalError:
-                        if not self._reconnect:
-                            raise
-            except BaseException as failure:
-                self.failures.append(failure)
-                self._stop.set()
-
-        self._threads.append(threading.Thread(target=repeat))
-
-    def run(self, seconds: float, enough: Callable[[], bool] = lambda: True) -> None:
-        """Go on for some time, and then until all have done something and it is enough."""
-        for thread in self._threads:
-            thread.start()
-        end = time.monotonic() + seconds
-        while not self._stop.is_set() and (
-            time.monotonic() < end or min(self.done.values()) == 0 or not enough()
-        ):
-            self._stop.wait(0.05)
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(300)
-            assert not thread.is_alive()

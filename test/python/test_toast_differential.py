@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
 from typing import Any
 
 import psycopg
@@ -22,14 +20,12 @@ import pytest
 from conftest import MakeCluster
 from differential import FORCED, bad_lines
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, run, scalar
-from relations import meanwhile
+from queries import fetch, run
 from toasted import Side, has_method
 
 pytestmark = pytest.mark.within_scans
 
 STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_TOAST", "30"))
-MAINTENANCE = STATEMENTS // 5
 SERVER: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",
     "autovacuum": False,
@@ -277,63 +273,5 @@ def test_random_statements(cluster: Cluster, rng: random.Random) -> None:
     corpus = Corpus(rng)
     values = sum(compare(sides, corpus, rng) for _ in range(STATEMENTS))
     assert values > 20 * STATEMENTS
-    for side in sides:
-        side.conn.close()
-
-
-def fetched(conn: psycopg.Connection[Any], query: str, by_cursor: bool) -> list[tuple[Any, ...]]:
-    if not by_cursor:
-        return fetch(conn, query)
-    with conn.transaction():
-        run(conn, f"DECLARE c CURSOR FOR {query}")
-        return [row for _ in range(6) for row in fetch(conn, "FETCH 90 FROM c")]
-
-
-BESIDE = (
-    "VACUUM t",
-    "VACUUM (ANALYZE) t",
-    "VACUUM FULL t",
-    "REINDEX TABLE CONCURRENTLY {toast}",
-    "REINDEX TABLE t",
-    "ALTER TABLE t SET (toast.autovacuum_enabled = on)",
-    "ALTER TABLE t ALTER plain SET STORAGE EXTERNAL",
-    "UPDATE t SET external = external || '', lz4 = lz4 || '' WHERE id % 10 < 5",
-    "UPDATE t SET pglz = pglz || '', k = k + 1 - 1 WHERE id % 3 = 0",
-    "BEGIN; CREATE TEMP TABLE copy ON COMMIT DROP AS SELECT * FROM t; TRUNCATE t; INSERT INTO t SELECT * FROM copy; COMMIT",
-    "CHECKPOINT",
-)
-
-
-def test_maintenance_beside_queries(cluster: Cluster, rng: random.Random) -> None:
-    """While another session changes where values are, but none of them, each row that is read has its own values."""
-    query = "SELECT id, md5(external), md5(plain), md5(pglz), md5(lz4), md5(bytes), md5(doc::text), substr(external, 2100, 50) FROM t WHERE k >= 0 AND id <> 77"
-    with cluster.connect() as conn:
-        expected = sorted(fetch(conn, query))
-        toast = scalar(conn, "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 't'::regclass")
-    done = threading.Event()
-    commands = [rng.choice(BESIDE).format(toast=toast) for _ in range(10 * MAINTENANCE)]
-
-    def maintain() -> None:
-        with cluster.connect() as other:
-            for command in commands:
-                if done.is_set():
-                    break
-                try:
-                    other.execute(command.encode())
-                except psycopg.errors.DeadlockDetected:
-                    other.execute("ROLLBACK")
-
-    sides = sides_of(cluster)[1:]
-    with meanwhile(maintain), ExitStack() as end:
-        end.callback(done.set)
-        for i in range(MAINTENANCE):
-            side = sides[i % len(sides)]
-            run(side.conn, *Corpus(rng).settings())
-            # of stock as well, a cursor and an exclusive lock may come to a deadlock
-            with suppress(psycopg.errors.DeadlockDetected):
-                rows = fetched(side.conn, query, rng.random() < 0.3)
-                # TRUNCATE leaves older snapshots nothing
-                assert sorted(rows) == expected or rows == [], (i, side.name, len(rows))
-    assert any(side.ahead()["values"] > 0 for side in sides)
     for side in sides:
         side.conn.close()

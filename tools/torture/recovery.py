@@ -37,11 +37,13 @@ FORGIVEN = re.compile(
     r"|PID \d+ is not a PostgreSQL (backend|server) process"
     rf"|{VACUUM_MISSED}"
     r"|skipping reindex of invalid index"
+    r"|could not attach to per-session DSM segment"
     r"|startup 01000 WARNING:  you don't own a lock of type AccessExclusiveLock"
 )
 """What stock PostgreSQL says in such company: to all sessions after a crash; of a session that has ended
 before it was signalled; of a relation that was dropped meanwhile, or, in VACUUM, changed; of an index whose
-building was interrupted; and, by a standby's startup process, when its postmaster is gone."""
+building was interrupted; of a parallel worker whose leader has ended before it began; and, by a standby's
+startup process, when its postmaster is gone."""
 
 TORN_MAP = re.compile(
     r"(.* page verification failed, .*\n)?"

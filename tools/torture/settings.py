@@ -20,18 +20,24 @@ VARIED: Mapping[str, tuple[str, ...]] = {
     "pg_lookahead.bloom_scan": ("on", "on", "on", "on", "off"),
     "pg_lookahead.index_vacuum": ("on", "on", "on", "on", "off"),
     "pg_lookahead.writes": ("on", "on", "on", "on", "off"),
+    "pg_lookahead.toast": ("on", "on", "on", "on", "off"),
     "pg_lookahead.debug_force": ("on", "on", "off"),
     "pg_lookahead.issue_order": ("index", "block"),
     "pg_lookahead.max_distance": ("-1", "-1", "-1", "0", "1", "2", "7", "40"),
     "pg_lookahead.order_window": ("5", "64", "512"),
     "effective_io_concurrency": ("16", "128", "1"),
     "maintenance_io_concurrency": ("16", "128", "1"),
+    "debug_parallel_query": ("off", "off", "on"),
+    "min_parallel_index_scan_size": ("512kB", "0"),
+    "min_parallel_table_scan_size": ("8MB", "0"),
+    "parallel_setup_cost": ("1000", "0"),
+    "parallel_tuple_cost": ("0.1", "0"),
     "wal_consistency_checking": ("", "", "", "", "", CONSISTENCY),
 }
 """With wal_consistency_checking, replay compares each page that a record changes with what it was on the
 primary."""
 
-ON = ("index_scan", "nested_loop", "index_pages", "bloom_scan", "writes")
+ON = ("index_scan", "nested_loop", "index_pages", "bloom_scan", "writes", "toast")
 
 INITDB = ("--data-checksums", "--wal-segsize=1")
 """Arguments of initdb for the primary."""

@@ -12,6 +12,7 @@ from psycopg import errors
 
 from stock_errors import DROPPED, VACUUM_MISSED, forgiven
 
+from .model import Violation
 from .schema import BTREES, LOGGED, TABLES
 from .sessions import Connection, run, value
 from .settings import varied
@@ -29,7 +30,8 @@ VACUUMS = (
 REBUILDS = (
     *("REINDEX INDEX CONCURRENTLY {index}", "REINDEX INDEX CONCURRENTLY {index}", "REINDEX INDEX {index}"),
     *("REINDEX TABLE CONCURRENTLY account", "REINDEX TABLE ledger", "CLUSTER account USING account_pkey"),
-    *("VACUUM (FULL) account", "VACUUM (FULL) scratch"),
+    *("VACUUM (FULL) account", "VACUUM (FULL) scratch", "VACUUM (FULL) ledger"),
+    "REINDEX TABLE CONCURRENTLY ledger",
     "ALTER INDEX ledger_pkey SET (fillfactor = {percent})",
     *("CREATE INDEX CONCURRENTLY extra ON ledger (b DESC, key)", "DROP INDEX CONCURRENTLY IF EXISTS extra"),
     *("CREATE INDEX CONCURRENTLY extra ON ledger USING hash (version)", "DROP INDEX IF EXISTS extra"),
@@ -59,6 +61,13 @@ DIAGNOSTICS = (
     *(("heap_block_order", index) for index in ("ledger_pkey", "ledger_version", "ledger_b")),
     *(("pg_relpages", relation) for relation in ("ledger", "ledger_spgist", "ledger_brin")),
 )
+WHILE_CHANGED = (
+    *DIAGNOSTICS,
+    *((function, "side") for function in ("pgstattuple", "pgstattuple_approx", "pg_relpages")),
+    *(("table_estimate", relation) for relation in ("ledger", "scratch", "fleeting")),
+    *(("index_estimate", f"ledger_{kind}") for kind in ("pkey", "hash", "gin", "gist", "bloom")),
+)
+"""Those that are asked for beside all else; the table side comes and goes."""
 
 
 @contextmanager
@@ -116,9 +125,28 @@ def log_pages(conn: Connection, rng: random.Random) -> None:
 
 
 def diagnose(conn: Connection, rng: random.Random) -> None:
-    function, relation = rng.choice(DIAGNOSTICS)
+    """Whatever others do meanwhile, figures make sense, and those of an estimate are within their bounds."""
+    function, relation = rng.choice(WHILE_CHANGED)
+    pages = f", sample_pages => {rng.choice((2, 10, 50, 10_000))}" if "estimate" in function else ""
+    rows = []
     with unless_replaced():
-        run(conn, f"SELECT count(*) FROM lookahead.{function}('{relation}')")
+        rows = run(conn, f"SELECT * FROM lookahead.{function}('{relation}'{pages})").fetchall()
+    if "estimate" in function:
+        wrong = [row for row in rows if not _is_bounded(*row)]
+    else:
+        least = -1 if function == "pgstattuple_approx" else 0  # -1: the number of rows is not known
+        wrong = [row for row in rows if any(isinstance(one, (int, float)) and one < least for one in row)]
+    if function == "pgstattuple":
+        wrong += [row for row in rows if row[2] + row[5] + row[7] > row[0]]  # live, dead, free; all bytes
+    if wrong:
+        raise Violation(f"{function}({relation}): {wrong[:5]}")
+
+
+def _is_bounded(figure: str, _: str, value: float, low: float | None, high: float, exact: bool) -> bool:
+    if low is None:  # not known
+        return True
+    at_least = 0 if figure != "bytes_to_gain" else low
+    return max(low, at_least) <= value <= high and (figure != "corrupt_pages" or value == 0)
 
 
 def evict(conn: Connection, rng: random.Random) -> None:
@@ -150,7 +178,8 @@ class Pest:
             run(
                 conn,
                 f"SELECT pg_{how}_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-                " AND backend_type IN ('client backend', 'autovacuum worker', 'parallel worker')"
-                " ORDER BY random() LIMIT 1",
+                " AND (backend_type IN ('client backend', 'autovacuum worker')"
+                "  OR backend_type = 'parallel worker' AND state = 'active')"  # has begun to work
+                " ORDER BY backend_type <> 'parallel worker' OR random() < 0.5, random() LIMIT 1",
             )
         time.sleep(rng.random() * 0.06)
