@@ -20,7 +20,7 @@ from corruption import line_pointers
 from differential import Session, bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, query_plan, relation_count, run, scalar
-from relations import evict
+from relations import evict, write_at
 from scans import INDEX_SCANS, blocks_read_ahead
 
 Connection = psycopg.Connection[Any]
@@ -181,22 +181,14 @@ def damaged(side: Side, what: Callable[[Path], None], relation: str = "t") -> No
 
 
 def spoil_block(block: int) -> Callable[[Path], None]:
-    def spoil(path: Path) -> None:
-        with path.open("r+b") as file:
-            file.seek(block * 8192 + 4000)
-            file.write(b"\xff" * 64)
-
-    return spoil
+    return lambda path: write_at(path, block * 8192 + 4000, b"\xff" * 64)
 
 
 def change_page(block: int, change: Callable[[bytearray], None]) -> Callable[[Path], None]:
     def changed(path: Path) -> None:
-        with path.open("r+b") as file:
-            file.seek(block * 8192)
-            page = bytearray(file.read(8192))
-            change(page)
-            file.seek(block * 8192)
-            file.write(page)
+        page = bytearray(path.read_bytes()[block * 8192 : (block + 1) * 8192])
+        change(page)
+        write_at(path, block * 8192, page)
 
     return changed
 
