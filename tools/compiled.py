@@ -16,13 +16,18 @@ MODULES = Path(__file__).parents[1] / "test" / "modules"
 SHARED = ("-Wall", "-Werror", "-shared", "-fPIC")
 
 
+def pg_config(what: str, program: Path | None = None) -> str:
+    """What a pg_config answers; None: that of the server of the tests."""
+    asked: list[str | Path] = [program or Installation.find().bindir / "pg_config", what]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def compiled(made: Path, *sources: Path, options: tuple[str, ...] = ()) -> Path:
     """What is made of C code, with the headers of the server and of the extension."""
     compiler = os.environ.get("CC", "gcc")
     if shutil.which(compiler) is None:
         raise ClusterError(f"there is no C compiler {compiler}")
-    asked = [str(Installation.find().bindir / "pg_config"), "--includedir-server"]
-    headers = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    headers = pg_config("--includedir-server")
     flags = ["-O2", "-std=gnu11", "-D_GNU_SOURCE", f"-I{SOURCE}", "-isystem", headers, *options]
     subprocess.run([compiler, *flags, "-o", *map(str, (made, *sources)), "-lm"], check=True)
     return made

@@ -15,6 +15,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import compiled
 import debian_server
 from debian_server import Unavailable
 from pg_lookahead.server.cluster import Cluster
@@ -48,7 +49,7 @@ def provision(major: int, pg_config: Path, cache: Path) -> Path:
     cache: directory for packages, as debian_server has it
     Unavailable if it cannot be had, or is of another version than the server."""
     archive = debian_server.fetch_source(major, cache / str(major))
-    version = _ask(pg_config, "--version").split()[1]
+    version = compiled.pg_config("--version", pg_config).split()[1]
     if f"_{version}.orig." not in archive.name:
         raise Unavailable(f"{archive.name} is not the source of PostgreSQL {version}")
     return archive
@@ -79,20 +80,23 @@ def run(cluster: Cluster, pg_config: Path, archive: Path, log: Path) -> tuple[st
         # --dlpath names the directory of the libraries that the tests load into the server:
         # one of their own and, on 17, two of contrib's.
         source = work / "regress" / "regress.c"
-        include = f"-I{_ask(pg_config, '--includedir-server')}"
+        include = f"-I{compiled.pg_config('--includedir-server', pg_config)}"
         compiler: list[str | Path] = ["gcc", "-O1", "-fPIC", "-shared", include, source]
         compiler += ["-o", source.with_suffix(".so")]
         subprocess.run(compiler, check=True, capture_output=True, text=True)
         for name in ("autoinc.so", "refint.so"):
-            shutil.copy(Path(_ask(pg_config, "--pkglibdir")) / name, work / "regress")
+            shutil.copy(Path(compiled.pg_config("--pkglibdir", pg_config)) / name, work / "regress")
         if home.user:
             subprocess.run(["chown", "-R", f"{home.user.pw_uid}:{home.user.pw_gid}", work], check=True)
-        programs = Path(_ask(pg_config, "--pgxs")).parents[1] / "test"
+        programs = Path(compiled.pg_config("--pgxs", pg_config)).parents[1] / "test"
         commands: dict[Path, list[str | Path]] = {}
         for kind, (program, schedule) in PROGRAMS.items():
             directory = work / kind
             commands[directory] = [programs / program, f"--inputdir={directory}", f"--outputdir={directory}"]
-            commands[directory] += [f"--bindir={_ask(pg_config, '--bindir')}", f"--dlpath={directory}"]
+            commands[directory] += [
+                f"--bindir={compiled.pg_config('--bindir', pg_config)}",
+                f"--dlpath={directory}",
+            ]
             commands[directory] += [f"--schedule={directory / schedule}"]
             commands[directory] += ["--max-concurrent-tests=20"] if kind == "regress" else []
         make = ["make", "-s", "installcheck", "USE_PGXS=1", f"PG_CONFIG={pg_config}", "with_llvm=no"]
@@ -120,7 +124,3 @@ def _as_server(
     return subprocess.run(
         command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", **how
     )
-
-
-def _ask(pg_config: Path, what: str) -> str:
-    return subprocess.run([pg_config, what], check=True, capture_output=True, text=True).stdout.strip()

@@ -39,12 +39,13 @@ from typing import Annotated
 
 import typer
 
+from compiled import pg_config
 from pg_lookahead.bench import options as suites
 from pg_lookahead.bench import scenarios
 from pg_lookahead.measure.statistics import Verdict
 from pg_lookahead.report import journal, terminal, words
 from pg_lookahead.report.record import Result, Run
-from pg_lookahead.server.installation import ClusterError, Installation
+from pg_lookahead.server.installation import ClusterError
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "docs" / "figures"
@@ -189,17 +190,11 @@ def options(name: str, quick: bool) -> list[str]:
     return [*(["--scenario", known] if known else []), *shlex.split(more)]
 
 
-def _pg_config(what: str) -> str:
-    """Of the server that is measured."""
-    asked: list[str | Path] = [Installation.find().bindir / "pg_config", what]
-    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-
-
 def measure(name: str, quick: bool, until: float) -> bool:
     """Make a run, or what is missing of it, and keep it; whether it is complete.
 
     until: when it is interrupted, by time.monotonic()"""
-    library = Path(_pg_config("--pkglibdir"), "pg_lookahead.so")
+    library = Path(pg_config("--pkglibdir"), "pg_lookahead.so")
     build = hashlib.sha256(library.read_bytes()).hexdigest()[:12]
     lines = BEGUN / f"{name}{'-quick' if quick else ''}-{build}.jsonl"
     BEGUN.mkdir(parents=True, exist_ok=True)

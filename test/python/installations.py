@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compiled import includers
+from compiled import includers, pg_config
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
@@ -65,19 +65,12 @@ class Copy:
         (self.extensions / "pg_lookahead--1.0--1.1.sql").write_text(update + text)
 
 
-def _ask(pg_config: str | Path, *what: str) -> list[Path]:
-    asked = [pg_config, *(f"--{name}" for name in what)]
-    done = subprocess.run(asked, capture_output=True, text=True, check=True)
-    return [Path(line).resolve() for line in done.stdout.splitlines()]
-
-
 def copy_installation() -> Copy:
     """Copy the installation that the tests use, with the extension; it goes with this process's servers.
 
     Data directories of its servers are copied from what the original's initdb has made."""
     original = Installation.find()
-    pg_config = original.bindir / "pg_config"
-    places = _ask(pg_config, "bindir", "pkglibdir", "sharedir")
+    places = [Path(pg_config(f"--{name}")).resolve() for name in ("bindir", "pkglibdir", "sharedir")]
     # Programs find all else by relative paths.
     common = Path(os.path.commonpath(places))
     home = Home.of_this_process()
@@ -133,9 +126,9 @@ def make_library(directory: Path, *goals: str) -> Path:
     """Build the library of the sources in a directory; its file.
 
     goals: of make, and variables; none: just build it"""
-    pg_config = Installation.find().bindir / "pg_config"
+    program = Installation.find().bindir / "pg_config"
     environment = {name: value for name, value in os.environ.items() if not re.match("MAKE|MFLAGS", name)}
-    command = ["make", "-s", "-j2", "with_llvm=no", f"PG_CONFIG={pg_config}", *(goals or ["all"])]
+    command = ["make", "-s", "-j2", "with_llvm=no", f"PG_CONFIG={program}", *(goals or ["all"])]
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return directory / "pg_lookahead.so"
@@ -145,7 +138,7 @@ def started(copy: Copy, **settings: object) -> Cluster:
     """A server of a copy, with a table that has an index of every access method."""
     cluster = Cluster(pg_config=copy.pg_config, settings=settings, name="copy").start()
     with cluster.connect() as conn:
-        conn.execute(EVERY_METHOD)
+        run(conn, EVERY_METHOD)
     return cluster
 
 

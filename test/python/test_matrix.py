@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 import cells
+import compiled
 import core_tests
 import debian_server
 import matrix
@@ -213,7 +214,7 @@ def test_the_source_must_be_the_servers(tmp_path: Path, monkeypatch: pytest.Monk
     archive = tmp_path / "postgresql-18_18.6.orig.tar.bz2"
     monkeypatch.setattr(debian_server, "fetch_source", lambda major, cache: archive)
     version = "PostgreSQL 18.6 (Debian 18.6-3)"
-    monkeypatch.setattr(core_tests, "_ask", lambda pg_config, what: version)
+    monkeypatch.setattr(compiled, "pg_config", lambda *_: version)
     assert core_tests.provision(18, tmp_path / "pg_config", tmp_path) == archive
     version = "PostgreSQL 18.7"
     with pytest.raises(debian_server.Unavailable, match="not the source of PostgreSQL"):

@@ -19,10 +19,11 @@ import pytest
 
 from clusters import kill
 from command_line import dsn_of, refused, tool
+from compiled import pg_config
 from conftest import MakeCluster
 from pg_lookahead.lab.profile import command, record, records, variant
 from pg_lookahead.server.cluster import Cluster
-from pg_lookahead.server.installation import ClusterError, Installation
+from pg_lookahead.server.installation import ClusterError
 from profiles import PLAIN, ROWS, SCAN, TRACK, calls, directory, left_by, profiling, session
 from queries import fetch, query_plan
 from relations import await_true
@@ -69,9 +70,8 @@ def test_only_the_variant_has_profiles(make_cluster: MakeCluster, server: Cluste
         assert objects_of(other) - objects_of(conn) == {"function_stats", "function_stats_reset"}
         assert not settings_of(conn) - settings_of(other) and not objects_of(conn) - objects_of(other)
         assert not fetch(conn, "SELECT FROM pg_available_extensions WHERE name = 'pg_lookahead_profile'")
-    pg_config = Installation.find().bindir / "pg_config"
-    libdir = subprocess.run([pg_config, "--pkglibdir"], capture_output=True, text=True, check=True).stdout
-    ours, theirs = variant.build().directory / "pg_lookahead.so", Path(libdir.strip()) / "pg_lookahead.so"
+    ours = variant.build().directory / "pg_lookahead.so"
+    theirs = Path(pg_config("--pkglibdir")) / "pg_lookahead.so"
     assert {"ProfileEnter", "lookahead_track_functions"} <= symbols(ours)
     assert symbols(theirs) == set()
     for word in (b"track_functions", b"pg_lookahead_profiles"):
