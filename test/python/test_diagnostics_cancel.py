@@ -6,9 +6,7 @@ sweep over one goes on for seconds with real reads.
 
 from __future__ import annotations
 
-import itertools
 import os
-import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +24,6 @@ from relations import (
     Connection,
     Outcome,
     ask,
-    assert_equal,
     await_no_pins,
     await_true,
     clean_log,
@@ -159,63 +156,3 @@ def test_file_shortened_meanwhile(place: Place) -> None:
     start = f"could not read blocks {3 * SEGMENT}.."
     name = data_file(server, conn, relation).relative_to(server.data)
     assert all(message.startswith(start) and f'in file "{name}' in message for message in messages), messages
-
-
-@pytest.mark.parametrize("io_method", ["worker", "sync"])
-def test_cancel_at_any_moment(make_cluster: MakeCluster, rng: random.Random, io_method: str) -> None:
-    """Timeouts of any length over cold relations: an answer that is contrib's or a cancel."""
-    server = make_cluster(
-        settings={
-            "autovacuum": False,
-            "shared_buffers": "16MB",
-            "io_method": io_method,
-            "io_max_concurrency": 64,
-        }
-    )
-    with server.connect() as conn, server.connect() as observer, clean_log(server):
-        install(conn)
-        run(
-            conn,
-            "CREATE TABLE t AS SELECT i id, repeat('x', 100) f FROM generate_series(1, 100000) i",
-            "CREATE INDEX t_i ON t (id)",
-            "CREATE INDEX t_h ON t USING hash (id)",
-            "DELETE FROM t WHERE id % 600 = 0",
-            "VACUUM t",
-            "BEGIN",
-            "DELETE FROM t WHERE id % 601 = 0",
-            "ROLLBACK",
-        )
-        calls = [
-            ("t", "pgstattuple"),
-            ("t", "pgstattuple_approx"),
-            ("t_i", "pgstatindex"),
-            ("t_h", "pgstathashindex"),
-        ]
-        expected = {call: assert_equal(conn, call[1], call[0]) for call in calls}
-        seen = {"cancelled": 0, "answered": 0}
-        for number in itertools.count():
-            # Neither a fast machine nor a busy one decides what is seen.
-            if number >= 240 and min(seen.values()) > 0:
-                break
-            relation, function = call = calls[number % len(calls)]
-            evict(conn, relation)
-            if number % 60 < len(calls):
-                server.evict(conn, relation)
-            run(conn, f"SET statement_timeout = {rng.randint(1, 12 + number // 100)}")
-            outcome = ask(conn, "lookahead", function, relation)
-            try:
-                run(conn, "SET statement_timeout = 0")
-            except psycopg.errors.QueryCanceled:
-                run(conn, "SET statement_timeout = 0")
-            if outcome.error is None:
-                seen["answered"] += 1
-                assert outcome == expected[call]
-            else:
-                seen["cancelled"] += 1
-                assert outcome.sqlstate == psycopg.errors.QueryCanceled.sqlstate, f"{outcome}"
-            if number % 10 == 0:
-                await_no_pins(observer)
-        await_no_pins(observer)
-        print(seen)
-        for call in calls:
-            assert assert_equal(conn, call[1], call[0]) == expected[call]
