@@ -193,18 +193,25 @@ def conn(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[psycopg.C
 
 @contextmanager
 def making_clusters(request: pytest.FixtureRequest) -> Iterator[MakeCluster]:
-    """A factory of started servers with settings of their own, destroyed in the end."""
+    """A factory of started servers with settings of their own, destroyed in the end; setup: statements."""
     made: list[Cluster] = []
 
     def make(
-        settings: Mapping[str, object] | None = None, initdb_args: Sequence[str] = (), name: str = "own"
+        settings: Mapping[str, object] | None = None,
+        initdb_args: Sequence[str] = (),
+        name: str = "own",
+        setup: Sequence[str] = (),
     ) -> Cluster:
         chosen, arguments = applicable(settings, initdb_args, request.config.getoption("--io-method"))
         order = request.config.getoption("--issue-order")
         if order is not None:
             chosen.setdefault("pg_lookahead.issue_order", order)
         made.append(Cluster(settings=chosen, initdb_args=arguments, name=name))
-        return made[-1].start()
+        made[-1].start()
+        if setup:
+            with made[-1].connect() as conn:
+                run(conn, *setup)
+        return made[-1]
 
     yield make
     for one in reversed(made):

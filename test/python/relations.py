@@ -24,7 +24,7 @@ from psycopg import sql
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
-from queries import scalar
+from queries import run, scalar
 
 Connection = psycopg.Connection[Any]
 
@@ -151,12 +151,19 @@ def assert_answer(
     return dict(zip((name for name, _ in outcome.columns), values, strict=True))
 
 
+INSTALL = (
+    "CREATE SCHEMA IF NOT EXISTS contrib",
+    *(
+        f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA contrib"
+        for name in ("pgstattuple", "pageinspect", "pg_buffercache")
+    ),
+    "CREATE EXTENSION IF NOT EXISTS pg_lookahead",
+)
+
+
 def install(conn: Connection) -> None:
     """Install ours, contrib's and what the tests look into the server with."""
-    conn.execute("CREATE SCHEMA IF NOT EXISTS contrib")
-    for name in ("pgstattuple", "pageinspect", "pg_buffercache"):
-        conn.execute(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA contrib".encode())
-    conn.execute("CREATE EXTENSION IF NOT EXISTS pg_lookahead")
+    run(conn, *INSTALL)
 
 
 def has_assertions(conn: Connection) -> bool:
@@ -289,7 +296,7 @@ def data_file(
     return cluster.data / f"{path}{suffix}"
 
 
-def write_at(path: Path, offset: int, data: bytes) -> None:
+def write_at(path: Path, offset: int, data: bytes | bytearray) -> None:
     """Overwrite bytes of a file in place."""
     with path.open("r+b") as file:
         file.seek(offset)

@@ -27,7 +27,7 @@ EVICT_ALL = (
 )
 """Evicts, of all buffers, those that nobody has pinned; one by one that takes thirty times as long."""
 
-EVERY_METHOD = b"""
+EVERY_METHOD = """
 CREATE EXTENSION pg_lookahead;
 CREATE EXTENSION bloom;
 CREATE EXTENSION pg_buffercache;

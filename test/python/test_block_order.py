@@ -42,9 +42,8 @@ SET effective_io_concurrency = 16; SET pg_lookahead.debug_force = on; SET pg_loo
 
 @pytest.fixture(scope="module")
 def server(make_cluster: MakeCluster) -> Iterator[Cluster]:
-    cluster = make_cluster({"shared_preload_libraries": "pg_lookahead", "autovacuum": False})
-    with cluster.connect() as conn:
-        conn.execute(SETUP.encode())
+    settings = {"shared_preload_libraries": "pg_lookahead", "autovacuum": False}
+    cluster = make_cluster(settings, setup=[SETUP])
     yield cluster
     assert not bad_lines(cluster.log)
 

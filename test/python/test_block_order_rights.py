@@ -48,10 +48,7 @@ ALL = "SELECT count(*) FROM lookahead.heap_block_order({})"
 
 @pytest.fixture(scope="module")
 def server(make_cluster: MakeCluster) -> Cluster:
-    cluster = make_cluster({"shared_preload_libraries": ""})
-    with cluster.connect() as conn:
-        conn.execute(SETUP.encode())
-    return cluster
+    return make_cluster({"shared_preload_libraries": ""}, setup=[SETUP])
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, noticed, query_plan, run, scalar
-from relations import Connection, evict, install
+from relations import INSTALL, Connection, evict
 
 COMBINE = 16
 """io_combine_limit in blocks."""
@@ -28,25 +28,22 @@ def server(request: pytest.FixtureRequest, make_cluster: MakeCluster) -> Cluster
         "track_io_timing": True,
         "max_parallel_workers_per_gather": 0,
     }
-    one = make_cluster(settings)
-    with one.connect() as conn:
-        install(conn)
-        run(
-            conn,
-            "CREATE EXTENSION bloom SCHEMA contrib",
-            "CREATE TABLE t AS SELECT i id, repeat('x', 60) f FROM generate_series(1, 100000) i",
-            "CREATE INDEX t_i ON t (id)",
-            "CREATE INDEX t_h ON t USING hash (id)",
-            "CREATE INDEX t_b ON t USING bloom (id)",
-            "VACUUM t",
-            "CREATE TABLE sparse AS SELECT i id, repeat('x', 60) f FROM generate_series(1, 100000) i",
-            "VACUUM sparse",
-            "BEGIN",
-            "DELETE FROM sparse WHERE id % 1000 = 0",
-            "ROLLBACK",
-            "CHECKPOINT",
-        )
-    return one
+    setup = (
+        *INSTALL,
+        "CREATE EXTENSION bloom SCHEMA contrib",
+        "CREATE TABLE t AS SELECT i id, repeat('x', 60) f FROM generate_series(1, 100000) i",
+        "CREATE INDEX t_i ON t (id)",
+        "CREATE INDEX t_h ON t USING hash (id)",
+        "CREATE INDEX t_b ON t USING bloom (id)",
+        "VACUUM t",
+        "CREATE TABLE sparse AS SELECT i id, repeat('x', 60) f FROM generate_series(1, 100000) i",
+        "VACUUM sparse",
+        "BEGIN",
+        "DELETE FROM sparse WHERE id % 1000 = 0",
+        "ROLLBACK",
+        "CHECKPOINT",
+    )
+    return make_cluster(settings, setup=setup)
 
 
 @pytest.fixture

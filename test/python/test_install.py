@@ -64,14 +64,12 @@ def test_every_function_view_and_column_has_a_comment(conn: Connection) -> None:
 
 
 @pytest.mark.within_scans
-@pytest.mark.parametrize("old", ("", "pg_lookahead"))
-@pytest.mark.parametrize("new", ("", "pg_lookahead"))
+@pytest.mark.parametrize(("old", "new"), [("", "pg_lookahead"), ("pg_lookahead", "")])
 def test_dump_and_restore(own_cluster: MakeCluster, tmp_path: Path, old: str, new: str) -> None:
     """A dump has CREATE EXTENSION, its schema, and nothing else of ours."""
-    source = own_cluster({"shared_preload_libraries": old}, name="old")
+    source = own_cluster({"shared_preload_libraries": old}, name="old", setup=[EVERY_METHOD])
     target = own_cluster({"shared_preload_libraries": new}, name="new")
     with source.connect() as conn:
-        conn.execute(EVERY_METHOD)
         contents = fetch_row(conn, CONTENTS)
     text = program(source, "pg_dump", "--no-comments")
     statements = re.findall(r"^(?!--).*lookahead.*$", text, re.M)
@@ -92,9 +90,8 @@ def test_dump_and_restore(own_cluster: MakeCluster, tmp_path: Path, old: str, ne
 
 def test_restore_without_the_extension(own_cluster: MakeCluster, tmp_path: Path) -> None:
     """Where it is not installed, all else of a dump is restored."""
-    source = own_cluster({"shared_preload_libraries": ""})
+    source = own_cluster({"shared_preload_libraries": ""}, setup=[EVERY_METHOD])
     with source.connect() as conn:
-        conn.execute(EVERY_METHOD)
         contents = fetch_row(conn, CONTENTS)
     program(source, "pg_dump", "--format=custom", "--file", tmp_path / "dump")
     copy = copy_installation()
@@ -182,9 +179,7 @@ def test_a_role_stores_settings_once_it_has_the_library(own_cluster: MakeCluster
 
 @pytest.fixture(params=("", "pg_lookahead"))
 def server(request: pytest.FixtureRequest, own_cluster: MakeCluster) -> Iterator[Cluster]:
-    cluster = own_cluster({"shared_preload_libraries": request.param})
-    with cluster.connect() as conn:
-        conn.execute(EVERY_METHOD)
+    cluster = own_cluster({"shared_preload_libraries": request.param}, setup=[EVERY_METHOD])
     yield cluster
     assert "terminated by signal" not in cluster.log
 

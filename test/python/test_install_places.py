@@ -15,7 +15,7 @@ from installations import Copy, copy_installation, copy_sources, looks_ahead, ma
 from pg_lookahead.server.cluster import Cluster, ClusterError
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
-from queries import fetch, fetch_row, scalar
+from queries import fetch, fetch_row, run, scalar
 from scans import EVERY_METHOD, INDEX_SCANS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +74,7 @@ def test_a_prefix_that_two_settings_name(image: Path, bare: Copy, preload: str) 
         "dynamic_library_path": f"$libdir:{image}/lib",
     }
     with server(bare, shared_preload_libraries=preload, **places) as cluster, cluster.connect() as conn:
-        conn.execute(EVERY_METHOD)
+        run(conn, EVERY_METHOD)
         if not preload:
             conn.execute("LOAD 'pg_lookahead'")
         conn.execute(f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on".encode())

@@ -46,10 +46,7 @@ RELATIONS = {"pgstathashindex": "t_hash", "pgstatginindex": "t_gin", "pgstatbloo
 
 @pytest.fixture(scope="module")
 def server(make_cluster: MakeCluster) -> Cluster:
-    cluster = make_cluster({"shared_preload_libraries": ""}, name="declared")
-    with cluster.connect() as conn:
-        conn.execute(EVERY_METHOD)
-    return cluster
+    return make_cluster({"shared_preload_libraries": ""}, name="declared", setup=[EVERY_METHOD])
 
 
 def other_columns(columns: list[str]) -> Iterator[list[str]]:

@@ -13,7 +13,7 @@ from clusters import kill
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch_dicts, run, scalar
-from relations import Connection, await_no_pins, await_true, data_file, evict, install, meanwhile, write_at
+from relations import INSTALL, Connection, await_no_pins, await_true, data_file, evict, meanwhile, write_at
 
 SLOTS = 64
 
@@ -23,23 +23,19 @@ def server(request: pytest.FixtureRequest, make_cluster: MakeCluster) -> Cluster
     settings: dict[str, object] = {"autovacuum": False, "shared_buffers": "64MB", "max_connections": 90}
     if request.param:
         settings["shared_preload_libraries"] = "pg_lookahead"
-    server = make_cluster(settings, ["--data-checksums"])
-    with server.connect() as conn:
-        install(conn)
-        run(
-            conn,
-            "CREATE EXTENSION bloom SCHEMA contrib",
-            "CREATE TABLE t AS SELECT i AS id, ARRAY[i, i % 9] AS list FROM generate_series(1, 60000) i",
-            "CREATE INDEX t_i ON t (id)",
-            "CREATE INDEX t_h ON t USING hash (id)",
-            "CREATE INDEX t_g ON t USING gin (list)",
-            "CREATE INDEX t_b ON t USING bloom (id)",
-            "DELETE FROM t WHERE id % 100 = 0",
-            "CREATE ROLE other LOGIN",
-            "CREATE ROLE watcher LOGIN",
-            "GRANT pg_read_all_stats TO watcher",
-        )
-    return server
+    setup = (
+        *INSTALL,
+        "CREATE EXTENSION bloom SCHEMA contrib",
+        "CREATE TABLE t AS SELECT i AS id, ARRAY[i, i % 9] AS list FROM generate_series(1, 60000) i",
+        "CREATE INDEX t_i ON t (id)",
+        "CREATE INDEX t_h ON t USING hash (id)",
+        "CREATE INDEX t_g ON t USING gin (list)",
+        "CREATE INDEX t_b ON t USING bloom (id)",
+        "DELETE FROM t WHERE id % 100 = 0",
+        "CREATE ROLE other LOGIN",
+        "CREATE ROLE watcher LOGIN IN ROLE pg_read_all_stats",
+    )
+    return make_cluster(settings, ["--data-checksums"], setup=setup)
 
 
 def progress(conn: Connection) -> list[dict[str, Any]]:
@@ -195,16 +191,11 @@ def test_more_than_slots(server: Cluster) -> None:
 
 
 def test_gone_after_a_crash(own_cluster: MakeCluster) -> None:
-    server = own_cluster({"autovacuum": False, "shared_preload_libraries": "pg_lookahead"})
-    with server.connect() as conn:
-        install(conn)
-        run(
-            conn,
-            "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 60000) i",
-            "CREATE INDEX t_i ON t (id)",
-        )
-        run(conn, "CHECKPOINT")
-
+    table = "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 60000) i"
+    server = own_cluster(
+        {"autovacuum": False, "shared_preload_libraries": "pg_lookahead"},
+        setup=(*INSTALL, table, "CREATE INDEX t_i ON t (id)", "CHECKPOINT"),
+    )
     with running(server, "SELECT lookahead.pgstatindex('t_i')") as conn:
         with server.connect() as observer:
             await_row(observer, conn)

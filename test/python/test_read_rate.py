@@ -18,6 +18,7 @@ from estimates import estimate
 from pg_lookahead.server.cluster import Cluster
 from queries import noticed, run, scalar
 from relations import (
+    INSTALL,
     Connection,
     Outcome,
     ask,
@@ -27,7 +28,6 @@ from relations import (
     await_wait,
     clean_log,
     evict,
-    install,
 )
 
 WAITS = "LookaheadReadRate"
@@ -102,19 +102,16 @@ def test_rate_changes(library: ctypes.CDLL) -> None:
 @pytest.fixture(scope="module")
 def server(make_cluster: MakeCluster) -> Cluster:
     settings = {"autovacuum": False, "shared_buffers": "64MB", "shared_preload_libraries": "pg_lookahead"}
-    cluster = make_cluster(settings)
-    with cluster.connect() as conn:
-        install(conn)
-        run(
-            conn,
-            "CREATE TABLE t AS SELECT hashint4(i) AS id, repeat('x', 60) FROM generate_series(1, 200000) i",
-            "CREATE INDEX t_i ON t (id)",
-            "CREATE INDEX t_h ON t USING hash (id)",
-            "DELETE FROM t WHERE id % 10 = 0",
-            "VACUUM t",
-            "DELETE FROM t WHERE id % 7 = 0",
-        )
-    return cluster
+    setup = (
+        *INSTALL,
+        "CREATE TABLE t AS SELECT hashint4(i) AS id, repeat('x', 60) FROM generate_series(1, 200000) i",
+        "CREATE INDEX t_i ON t (id)",
+        "CREATE INDEX t_h ON t USING hash (id)",
+        "DELETE FROM t WHERE id % 10 = 0",
+        "VACUUM t",
+        "DELETE FROM t WHERE id % 7 = 0",
+    )
+    return make_cluster(settings, setup=setup)
 
 
 def batches(conn: Connection, call: str) -> tuple[list[int], list[int]]:

@@ -163,11 +163,11 @@ SIDES: dict[str, dict[str, object]] = {"stock": {"pg_lookahead.enabled": "off"},
 
 @pytest.fixture(scope="module")
 def recheck(make_cluster: MakeCluster) -> Iterator[Cluster]:
-    cluster = make_cluster({"shared_preload_libraries": "pg_lookahead", "autovacuum": False})
-    with cluster.connect() as conn:
-        conn.execute("CREATE EXTENSION pg_lookahead; CREATE EXTENSION pg_buffercache")
-        for name in SIDES:
-            conn.execute(SETUP.format(name=name).encode())
+    extensions = "CREATE EXTENSION pg_lookahead; CREATE EXTENSION pg_buffercache"
+    cluster = make_cluster(
+        {"shared_preload_libraries": "pg_lookahead", "autovacuum": False},
+        setup=[extensions, *(SETUP.format(name=name) for name in SIDES)],
+    )
     yield cluster
     assert not bad_lines(cluster.log)
 

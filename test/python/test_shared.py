@@ -25,7 +25,7 @@ def prepare(cluster: Cluster) -> Cluster:
     """Give a server tables, and the functions of test/modules/shared_memory.c."""
     library = module(cluster, "shared_memory")
     with cluster.connect() as conn:
-        conn.execute(EVERY_METHOD)
+        run(conn, EVERY_METHOD)
         for function in (
             "fill_shared_memory() RETURNS bigint",
             "claim_shared_memory(text, bigint) RETURNS boolean",
