@@ -105,6 +105,13 @@ def test_a_transaction_in_doubt_is_there_as_a_whole_or_not_at_all() -> None:
     assert model.now == {1: (0, 0), 2: (0, 0)}
 
 
+GONE = (
+    "terminating connection due to unexpected postmaster exit",
+    "postmaster exited during a parallel transaction",
+)
+
+
+@pytest.mark.parametrize("said", GONE)
 @pytest.mark.parametrize(
     "warning",
     (
@@ -113,8 +120,8 @@ def test_a_transaction_in_doubt_is_there_as_a_whole_or_not_at_all() -> None:
         "client backend XX000 PANIC:  cannot abort transaction 227224, it was already committed",
     ),
 )
-def test_a_transaction_may_end_with_the_postmaster_only(warning: str) -> None:
-    end = "FATAL:  terminating connection due to unexpected postmaster exit"
+def test_a_transaction_may_end_with_the_postmaster_only(warning: str, said: str) -> None:
+    end = f"FATAL:  {said}"
     assert bad_lines(f"{end}\n{warning}\n") == []
     assert bad_lines(f"{warning}\n") == [warning]
     assert bad_lines(f"{warning}\n{end}\n") == [warning]

@@ -59,7 +59,10 @@ ORPHAN = re.compile(
 )
 """A session that waits for another process at the end of its transaction (for the checkpointer, say, which
 is to take note of files that go) ends there when the postmaster is gone, which another one says first."""
-ORPHANED = "terminating connection due to unexpected postmaster exit"
+ORPHANED = re.compile(
+    r"terminating connection due to unexpected postmaster exit"
+    r"|postmaster exited during a parallel transaction"
+)
 STARTING = "LOG:  starting PostgreSQL"
 
 
@@ -70,7 +73,7 @@ def bad_lines(log: str) -> list[str]:
     for line in TORN_MAP.sub("", log).splitlines():
         if STARTING in line:
             orphaned = False
-        orphaned = orphaned or ORPHANED in line
+        orphaned = orphaned or ORPHANED.search(line) is not None
         if (BAD.search(line) or WARNING.search(line)) and not (
             FORGIVEN.search(line) or TOMBSTONE.search(line) or (orphaned and ORPHAN.search(line))
         ):
