@@ -166,12 +166,6 @@ def fuzz(cluster: Cluster, name: str, seconds: int, keep: bool) -> Outcome:
     return Outcome(done[0] if done else "", found)
 
 
-def processor_seconds() -> float:
-    """Return the processor time that all servers that have ended took, in seconds."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
 def without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
     """Return a member of an archive without its owner and time, so that equal files make equal archives."""
     return member.replace(uid=0, gid=0, uname="", gname="", mtime=0, mode=0o644, deep=False)
@@ -223,7 +217,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     inputs = " ".join(str(file.relative_to(ROOT)) for file in outcome.found)
                     log = (BUILD / "logs" / f"fuzz-{name}.log").relative_to(ROOT)
                     print(f"{name}: FAILED ({inputs or 'no input was kept'}); see {log}", flush=True)
-        print(f"{processor_seconds():.0f} s of processor time in all")
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        print(f"{usage.ru_utime + usage.ru_stime:.0f} s of processor time in all")
     except (BuildFailed, ClusterError) as error:
         print(f"pg_lookahead: {error}", file=sys.stderr)
         return 2

@@ -114,13 +114,8 @@ CACHE = "SELECT sum(pg_prewarm(oid)) FROM pg_class WHERE relkind IN ('r', 'i')"
 """Executed first, since a page that is read for the first time makes look-ahead watch."""
 
 
-def of_one_execution(parts: list[Counter[str]]) -> Counter[str]:
-    """By function, of the execution that takes the median; parts: PREPARE, and all executions."""
-    return sorted(parts[1 + UNCOUNTED :], key=Counter.total)[(EXECUTED - UNCOUNTED) // 2]
-
-
 def counted(cluster: Cluster, cases: list[str], settings: dict[str, str], out: Path) -> list[Counter[str]]:
-    """For each case, the instructions of one execution, by function.
+    """For each case, the instructions of the execution that takes the median, by function.
 
     Each side changes a copy of the data, so that all of them find the same."""
     home = Home.of_this_process()
@@ -148,7 +143,8 @@ def counted(cluster: Cluster, cases: list[str], settings: dict[str, str], out: P
     # Part n + 1 is what was executed between the parser's calls n and n + 1.
     parts = iter([own_instructions(out / f"part.{n + 2}") for n in range(len(statements))])
     next(parts)
-    return [of_one_execution([next(parts) for _ in statements_of(case)]) for case in cases]
+    of_cases = [[next(parts) for _ in statements_of(case)] for case in cases]  # PREPARE, and all executions
+    return [sorted(of[1 + UNCOUNTED :], key=Counter.total)[(EXECUTED - UNCOUNTED) // 2] for of in of_cases]
 
 
 def own_instructions(part: Path) -> Counter[str]:

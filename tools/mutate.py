@@ -227,12 +227,6 @@ class Bench:
         return (CAUGHT, caught[0]) if caught else (SURVIVED, ", ".join(mutation.tests))
 
 
-def read_found() -> dict[str, Found]:
-    return (
-        {name: Found(**one) for name, one in json.loads(FOUND.read_text()).items()} if FOUND.exists() else {}
-    )
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -255,7 +249,8 @@ def main() -> int:
         if failure is not None:
             print(failure, file=sys.stderr)
             return 2
-        found = read_found()
+        kept = json.loads(FOUND.read_text()) if FOUND.exists() else {}
+        found = {name: Found(**one) for name, one in kept.items()}
         bench = Bench()
         wanted = {mutation.name: checksum(mutation, files) for mutation in chosen}
         to_do = [

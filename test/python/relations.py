@@ -255,14 +255,10 @@ def beside(*works: Callable[[threading.Event], None]) -> Iterator[None]:
         yield
 
 
-def pinned_buffers(conn: Connection) -> int:
-    """Shared buffers that somebody has pinned now."""
-    return int(scalar(conn, "SELECT count(*) FROM contrib.pg_buffercache WHERE pinning_backends > 0"))
-
-
 def await_no_pins(conn: Connection) -> None:
     """Wait until no buffer is pinned: an idle server's state (the background writer pins briefly)."""
-    await_true(lambda: pinned_buffers(conn) == 0, "no pinned buffer")
+    pinned = "SELECT count(*) FROM contrib.pg_buffercache WHERE pinning_backends > 0"
+    await_true(lambda: scalar(conn, pinned) == 0, "no pinned buffer")
 
 
 def complaints(log: str) -> list[str]:

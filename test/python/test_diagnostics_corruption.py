@@ -277,14 +277,9 @@ def examine_bloom(ours: Outcome, damage: Damage, where: str) -> None:
     expected = bloom_pages.describe(damage.data, 3)
     assert (ours.error is not None) == (expected is None), f"{where}: {ours}, not {expected}"
     if expected is not None:
-        names = [name for name, _ in ours.columns]
-        found = dict(zip(names, map(literal, ours.values), strict=True))
+        values = (None if text is None else ast.literal_eval(text) for text in ours.values)
+        found = dict(zip((name for name, _ in ours.columns), values, strict=True))
         assert found == expected, where
-
-
-def literal(text: str | None) -> object:
-    """The value that an outcome has as text."""
-    return None if text is None else ast.literal_eval(text)
 
 
 @pytest.mark.parametrize("io_method", ["worker", "sync"])

@@ -95,11 +95,8 @@ def test_a_readme_is_short_and_lists_the_modules(name: str) -> None:
 def code(page: Path) -> str:
     """What a page shows as code, lines that are continued in one."""
     text = page.read_text().replace("\\\n", " ")
-    return "\n".join(_pieces(text))
-
-
-def _pieces(text: str) -> list[str]:
-    return [block or span for block, span in re.findall(r"```.*?\n(.*?)```|`([^`\n]+)`", text, re.S)]
+    pieces = re.findall(r"```.*?\n(.*?)```|`([^`\n]+)`", text, re.S)
+    return "\n".join(block or span for block, span in pieces)
 
 
 @pytest.fixture(scope="module")

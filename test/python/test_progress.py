@@ -113,17 +113,14 @@ def test_log_relation_and_vacuum(server: Cluster) -> None:
         run(holder, "SET enable_seqscan = off", "SET enable_bitmapscan = off")
         run(holder, "DECLARE c CURSOR FOR SELECT id FROM t WHERE id = 777", "FETCH 1 FROM c")
         with running(server, "VACUUM (INDEX_CLEANUP ON, PARALLEL 0) t") as conn:
-            if observer.info.server_version < 190000 and server_preloads(observer):
+            preloads = scalar(observer, "SHOW shared_preload_libraries") == "pg_lookahead"
+            if observer.info.server_version < 190000 and preloads:
                 row = await_row(observer, conn, lambda row: row["relation"] == "t_h")
                 assert row["function"] == "VACUUM" and row["blocks_total"] > 10
             holder.rollback()
         await_true(lambda: progress(observer) == [], "nothing running")
         assert scalar(observer, "SELECT lookahead.log_relation('t_i')") > 0
         assert progress(observer) == []
-
-
-def server_preloads(conn: Connection) -> bool:
-    return "pg_lookahead" in str(scalar(conn, "SHOW shared_preload_libraries"))
 
 
 def test_who_sees_what(server: Cluster) -> None:

@@ -56,12 +56,6 @@ def fill(conn: Connection) -> None:
     assert row[0] > 0
 
 
-def claim(conn: Connection, names: list[tuple[str, int]]) -> None:
-    for name, size in names:
-        row = fetch_row(conn, "SELECT claim_shared_memory(%s, %s)", (name, size + 8))
-        assert row == (True,)
-
-
 @pytest.fixture(scope="module", params=("none left", "another size"))
 def without(
     request: pytest.FixtureRequest, make_cluster: MakeCluster, names: list[tuple[str, int]]
@@ -74,7 +68,8 @@ def without(
         if request.param == "none left":
             fill(conn)
         else:
-            claim(conn, names)
+            claim = "SELECT claim_shared_memory(%s, %s)"
+            assert all(fetch(conn, claim, (name, size + 8)) == [(True,)] for name, size in names)
     yield cluster
     assert "PANIC" not in cluster.log and "TRAP" not in cluster.log
 

@@ -78,15 +78,11 @@ def test_contents_matter_and_where_a_page_was_changed_last_does_not(
     assert not same(page, ZERO, method, 1, mask) and same(ZERO, ZERO, method, 1, mask)
 
 
-def first_row(page: bytes) -> int:
-    return int(struct.unpack_from("<I", page, HEADER)[0]) & 0x7FFF
-
-
 def test_what_may_differ_beyond_what_the_server_masks(conn: psycopg.Connection[object]) -> None:
     mask = masking(conn)
     table, gist, spgist, hashed = (page_of(conn, *of) for of in (
         ("t", 0), ("t_gist", 1), ("t_spgist", 0), ("t_hash", 1)))  # fmt: skip
-    row = first_row(table)
+    row = struct.unpack_from("<I", table, HEADER)[0] & 0x7FFF
     assert table[row + 21] & 3 == 3, "the row is frozen"
     assert same(table, changed(table, row + 20, 0x20), "heap", 0, mask), "HEAP_COMBOCID"
     assert not same(table, changed(table, row + 20, 0x01), "heap", 0, mask), "HEAP_HASNULL"

@@ -253,6 +253,9 @@ def verify(
         with pair.standby.cluster.connect() as conn:
             checks.amcheck(conn, thorough, ("p",))
 
+    def standby_pages() -> None:
+        pair.tally.add("pages compared", comparison.compare(pair.primary, pair.standby))
+
     def of_contents() -> None:
         check("rows", rows)
         check("unlogged", unlogged)
@@ -275,14 +278,10 @@ def verify(
     with pair.primary.cluster.connect() as conn:
         attempt(round, "invalid indexes", lambda: upkeep.drop_invalid(conn))
     if thorough and not round.failures:
-        check("standby page by page", lambda: checks.despite_conflicts(lambda: count_pages(pair)))
+        check("standby page by page", lambda: checks.despite_conflicts(standby_pages))
         check("diagnostics", on_primary(checks.diagnostics_equal))
     for name, server in (("log", pair.primary), ("log of the standby", pair.standby)):
         check(name, lambda server=server: no_bad_lines(server))  # type: ignore[misc]
-
-
-def count_pages(pair: Pair) -> None:
-    pair.tally.add("pages compared", comparison.compare(pair.primary, pair.standby))
 
 
 def no_bad_lines(server: Server) -> None:
