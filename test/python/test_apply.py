@@ -354,19 +354,21 @@ def simple(
 ) -> Iterator[tuple[Connection, Connection]]:
     """A table of 3,000 rows on both sides, and the connections; what was made is dropped at the end."""
     pub, sub = pair.make("simple")
-    for conn, kind in zip((pub, sub), types, strict=True):
-        run(
-            conn,
-            "CREATE TABLE good (id int PRIMARY KEY, k int, v text)",
-            "CREATE INDEX ON good (k)",
-            f"CREATE TABLE bad (id {kind} PRIMARY KEY)",
-        )
-    run(pub, "INSERT INTO good SELECT g, g, repeat('x', 300) FROM generate_series(1, 3000) g")
-    pair.subscribe(pub, sub, options=options)
-    yield pub, sub
-    pub, sub = pair.connect()
-    run(sub, f"DROP SUBSCRIPTION {pair.database}", "DROP TABLE IF EXISTS good, bad, parts")
-    run(pub, "DROP PUBLICATION p", "DROP TABLE IF EXISTS good, bad, parts")
+    try:
+        for conn, kind in zip((pub, sub), types, strict=True):
+            run(
+                conn,
+                "CREATE TABLE good (id int PRIMARY KEY, k int, v text)",
+                "CREATE INDEX ON good (k)",
+                f"CREATE TABLE bad (id {kind} PRIMARY KEY)",
+            )
+        run(pub, "INSERT INTO good SELECT g, g, repeat('x', 300) FROM generate_series(1, 3000) g")
+        pair.subscribe(pub, sub, options=options)
+        yield pub, sub
+    finally:
+        pub, sub = pair.connect()
+        run(sub, f"DROP SUBSCRIPTION IF EXISTS {pair.database}", "DROP TABLE IF EXISTS good, bad, parts")
+        run(pub, "DROP PUBLICATION IF EXISTS p", "DROP TABLE IF EXISTS good, bad, parts")
 
 
 def update_good(pub: Connection) -> None:
