@@ -12,9 +12,11 @@
  *	 (N - 1) / (N - n) in place of n (H. Burstein, JASA 70, 1975).  Where few
  *	 such pages were seen, or were not, it misses far more often than it should
  *	 (L. D. Brown, T. T. Cai, A. DasGupta, Statistical Science 16, 2001), 48
- *	 times as often with a confidence of 0.9999.  So it is never narrower than
- *	 from the least to the greatest number of which that many would be seen, or
- *	 more, or fewer, with a probability of more than 1 - confidence.
+ *	 times as often with a confidence of 0.9999.  So its lower bound is at most
+ *	 the least number of pages of which a sample would show as many as this one,
+ *	 or more, with a probability of more than 1 - confidence; and its upper
+ *	 bound is at least the greatest number of which a sample would show as many,
+ *	 or fewer, with such a probability.
  * - Totals: Student's interval of the mean, times N, made longer on the side of
  *	 the tail by the third moment (N. J. Johnson, JASA 73, 1978; without
  *	 replacement: G. J. Babu, K. Singh, J. Multivariate Analysis 17, 1985).
@@ -153,25 +155,22 @@ interval_probability_of_few(double population, double n, double of,
 #define FEW_PAGES 100
 
 /*
- * Where some pages of a kind were seen, or none, how many more may there be?
- * The greatest number of which so few would be seen with a probability of more
- * than 1 - confidence.
+ * The greatest number of pages of a kind of which a sample would show no more
+ * than "seen" with a probability of more than the given one.
  */
 static double
-interval_missed_pages(double population, double n, double seen,
-					  double confidence)
+interval_most_pages(double population, double n, double seen,
+					double probability)
 {
-	double		low = 0;
-	double		high = floor(population - n) + 1;
+	double		low = seen;
+	double		high = floor(population - n) + seen + 1;
 
-	if (n >= population || seen > FEW_PAGES)
-		return 0;
 	while (high - low > 1)
 	{
 		double		middle = floor((low + high) / 2);
 
-		if (interval_probability_of_few(population, n, seen + middle, seen) >
-			1 - confidence)
+		if (interval_probability_of_few(population, n, middle, seen) >
+			probability)
 			low = middle;
 		else
 			high = middle;
@@ -180,30 +179,31 @@ interval_missed_pages(double population, double n, double seen,
 }
 
 /*
- * Where some pages of a kind were seen, how few may there be?  The least number
- * of which so many would be seen with a probability of more than 1 -
+ * Where some pages of a kind were seen, or none, how many more may there be?
+ * As many as a sample would miss with a probability of more than 1 -
  * confidence.
+ */
+static double
+interval_missed_pages(double population, double n, double seen,
+					  double confidence)
+{
+	if (n >= population || seen > FEW_PAGES)
+		return 0;
+	return interval_most_pages(population, n, seen, 1 - confidence) - seen;
+}
+
+/*
+ * Where some pages of a kind were seen, how few may there be?  Return the least
+ * number of pages of which a sample would show as many, or more, with a
+ * probability of more than 1 - confidence.
  */
 static double
 interval_least_pages(double population, double n, double seen,
 					 double confidence)
 {
-	double		low = seen - 1;
-	double		high = floor(population) - (n - seen);
-
 	if (seen == 0 || seen > FEW_PAGES)
-		return high;
-	while (high - low > 1)
-	{
-		double		middle = floor((low + high) / 2);
-
-		if (interval_probability_of_few(population, n, middle, seen - 1) <
-			confidence)
-			high = middle;
-		else
-			low = middle;
-	}
-	return high;
+		return floor(population) - (n - seen);
+	return interval_most_pages(population, n, seen - 1, confidence) + 1;
 }
 
 /* Wilson's lower bound for x of n pages, as a part of the population. */
