@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import math
@@ -390,3 +391,23 @@ def test_who_waits_for_a_server_keeps_no_other_out(monkeypatch: pytest.MonkeyPat
         await asyncio.gather(*waiting)
 
     asyncio.run(main())
+
+
+def test_a_signal_that_strikes_a_task_is_no_error_of_the_task(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends the program; the task is cancelled with the others, and nothing is told of it."""
+
+    async def struck(_: collect.Collector, __: object) -> None:
+        raise SystemExit(143)
+
+    monkeypatch.setattr(collect.Collector, "_each", struck)
+    collector = collect.Collector(Report("1", "now"), [], collect.Options(), print)
+    with pytest.raises(SystemExit):
+        asyncio.run(_beside(collector))
+    gc.collect()
+    assert not caplog.records
+
+
+async def _beside(collector: collect.Collector) -> None:
+    await asyncio.gather(collector.run(), asyncio.sleep(60))

@@ -118,6 +118,12 @@ def _note(one: Server | Database, facts: Row) -> None:
         setattr(one, name, getattr(checked, name))
 
 
+def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Tell of an error that no task has taken.  The end by a signal is none: asyncio.run() raises it."""
+    if not isinstance(context.get("exception"), SystemExit):
+        loop.default_exception_handler(context)
+
+
 class Collector:
     """Fills a report.  say: is called with a line of text for each step"""
 
@@ -138,6 +144,7 @@ class Collector:
 
     async def run(self) -> None:
         """Ask all servers, and then all their databases."""
+        asyncio.get_running_loop().set_exception_handler(_tell)
         servers = [Server(name=target.name, error=NOT_ASKED) for target in self._targets]
         self._report.servers += servers
         await self._each(
