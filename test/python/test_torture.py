@@ -8,13 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from command_line import as_here
+from pg_lookahead.server.cluster import Cluster
 from torture import settings
 from torture.model import Model, Violation
 from torture.recovery import bad_lines
 from torture.sabotage import SABOTAGES
+from torture.sessions import Round, Session, Tally
 
 SEED = 20261122
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
@@ -126,6 +129,25 @@ def test_a_transaction_may_end_with_the_postmaster_only(warning: str, said: str)
     assert bad_lines(f"{warning}\n") == [warning]
     assert bad_lines(f"{warning}\n{end}\n") == [warning]
     assert bad_lines(f"{end}\npostmaster 00000 LOG:  starting PostgreSQL 18.6\n{warning}\n") == [warning]
+
+
+@pytest.mark.parametrize(
+    "said", ("lost connection to parallel worker", "parallel worker failed to initialize")
+)
+def test_workers_may_be_gone_only_while_the_server_ends(said: str, cluster: Cluster) -> None:
+    error = psycopg.errors.ObjectNotInPrerequisiteState(said)
+    for ending in (True, False):
+        round = Round(0, SEED, Tally(), ending=ending)
+
+        def query(*_: object) -> None:
+            raise error
+
+        session = Session("parallel", cluster, [(1.0, query)])
+        session.start()
+        session.begin(round)
+        assert session.rested(60)
+        session.end()
+        assert bool(round.failures) is not ending
 
 
 def test_only_a_page_of_a_free_space_map_may_be_torn() -> None:

@@ -35,6 +35,9 @@ OPTIONS = "-c lock_timeout=1s -c statement_timeout=20s -c idle_in_transaction_se
 COMMITTED = re.compile(r"cannot abort transaction \d+, it was already committed")
 """What a session says that ends after its commit; recovery.py tells when it may."""
 
+WITHOUT_WORKERS = re.compile(r"lost connection to parallel worker|parallel worker failed to initialize")
+"""What a parallel query says whose workers have seen before its session that the server ends."""
+
 PATIENCE = 120.0
 """Seconds after which a session that does not come to rest is a failure."""
 
@@ -140,12 +143,11 @@ class Session(threading.Thread):
                         ((_, action),) = rng.choices(self._actions, weights)
                         self._act(conn, rng, action, round)
             except (psycopg.OperationalError, errors.InternalError_) as error:
-                if _is_lost(error) and not round.ending:
-                    time.sleep(0.05)  # a server that is coming up refuses
-                elif not _is_lost(error):
+                if not _is_lost(error, round.ending):
                     raise
-                else:
+                if round.ending:
                     return
+                time.sleep(0.05)  # a server that is coming up refuses
 
     def _act(self, conn: Connection, rng: random.Random, action: Action, round: Round) -> None:
         try:
@@ -158,10 +160,14 @@ class Session(threading.Thread):
                 conn.rollback()
 
 
-def _is_lost(error: psycopg.Error) -> bool:
-    """Return whether the connection is gone, or could not be made, rather than a statement failed."""
+def _is_lost(error: psycopg.Error, ending: bool) -> bool:
+    """Return whether the connection is gone, or could not be made, rather than a statement failed.
+
+    ending: the server is being brought down"""
     if error.sqlstate is None:
         return True
+    if ending and isinstance(error, errors.ObjectNotInPrerequisiteState):
+        return WITHOUT_WORKERS.search(str(error)) is not None
     if isinstance(error, errors.InternalError_):
         return COMMITTED.search(str(error)) is not None
     return error.sqlstate in ("57P01", "57P02", "57P03", "25P03", "53300") or isinstance(
