@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import psycopg
 import pytest
@@ -53,6 +54,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # Servers and programs that start next to a test need not be read from disk anew.
     cache.whole_system = False
+    # On a busy machine an example may take long.
+    slow = hypothesis.HealthCheck.too_slow
+    hypothesis.settings.register_profile("busy machine", deadline=None, suppress_health_check=[slow])
+    hypothesis.settings.load_profile("busy machine")
     # A background job of a shell ignores Ctrl-C, and one of nohup's a hangup, and so would the programs that
     # tests interrupt.  What has a handler here has none there.
     signal.signal(signal.SIGINT, signal.default_int_handler)
