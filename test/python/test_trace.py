@@ -212,6 +212,14 @@ def test_no_bytes_crash_a_parser(kind: str, sample: str, data: st.DataObject) ->
         assert "\n" not in str(error)
 
 
+@pytest.mark.parametrize("begin", ["1", "[pid 1] ", "1 ", "1.", ""])
+@pytest.mark.parametrize("fill", " 1")
+def test_a_long_line_is_refused_at_once(begin: str, fill: str) -> None:
+    """Not after a time that grows with the square of its length."""
+    with pytest.raises(TraceError, match="line 1: not a line of strace"):
+        entries("strace", begin + fill * (sources.LONGEST_LINE - 100) + "x")
+
+
 @pytest.mark.parametrize("piece", [b"\xff\x00garbage", b"garbage\n"], ids=["one line", "lines"])
 def test_endless_garbage_is_refused_at_once(tmp_path: Path, piece: bytes) -> None:
     command = [sys.executable, "-I", "-m", "pg_lookahead", "lab", "trace", f"{tmp_path}/t", "--strace", "-"]

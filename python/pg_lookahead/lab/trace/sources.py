@@ -46,7 +46,8 @@ def _bad(number: int, line: bytes, what: str) -> TraceError:
     return TraceError(f"line {number}: {what}: {shown}")
 
 
-_PREFIX = rb"(?:\[pid +(\d+)\] |(\d+) +)?(?: *\d[\d:.]* )?"
+# No two parts of it can take the same spaces: for a long line, that would be too many ways to try.
+_PREFIX = rb" *(?:\[pid +(\d+)\] +|(\d+) +)?(?:\d[\d:.]* )?"
 _FD = rb"(\d+)(?:<([^>]*)>)?"
 # The last argument of preadv2 is its flags.
 _READ = re.compile(
