@@ -31,8 +31,8 @@ from pg_lookahead.fleet.queries import VIEWS
 from pg_lookahead.fleet.records import Report, Server
 from pg_lookahead.measure import fio
 from pg_lookahead.server.cluster import Cluster
-from queries import scalar
-from relations import await_true, meanwhile
+from queries import fetch, scalar
+from relations import Connection, await_true, meanwhile
 from screen import shown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -633,3 +633,32 @@ def test_queries_of_pgwatch(servers: Fleet) -> None:
             assert {*found["metrics"][name].get("gauges", [])} <= {*columns, "*"}
     named = [name for preset in found["presets"].values() for name in preset["metrics"]]
     assert sorted(named) == sorted(found["metrics"])
+
+
+def test_subscriptions_of_one_name_are_told_apart(cluster: Cluster, conn: Connection) -> None:
+    """Two databases may each have one, and an exporter refuses two series with the same labels."""
+    exporter = yaml.safe_load((ROOT / "monitoring" / "postgres_exporter.yaml").read_text())[NO_ROWS]["query"]
+    pgwatch = yaml.safe_load((ROOT / "monitoring" / "pgwatch.yaml").read_text())["metrics"][NO_ROWS]["sqls"][
+        17
+    ]
+    conn.execute(
+        "CREATE EXTENSION pg_lookahead; ALTER EXTENSION pg_lookahead DROP VIEW lookahead.apply_stats"
+    )
+    names = ("changes", "index_blocks_read", "heap_blocks_read", "blocks_hit", "blocks_unused", "errors")
+    columns = ", ".join(f"1 AS {name}" for name in names)
+    view = (
+        f"CREATE VIEW lookahead.apply_stats AS SELECT subname, oid AS subid, {columns} FROM pg_subscription"
+    )
+    conn.execute("DROP VIEW lookahead.apply_stats")
+    conn.execute(view.encode())
+    with cluster.connect() as other:
+        for one in (conn, other):
+            one.execute("CREATE SUBSCRIPTION same CONNECTION 'host=/no' PUBLICATION p WITH (connect = false)")
+        try:
+            for query in (exporter, pgwatch):
+                labels = [[value for value in row if isinstance(value, str)] for row in fetch(conn, query)]
+                assert sorted(labels) == [["postgres", "same"], ["test", "same"]]
+        finally:
+            for one in (conn, other):
+                one.execute("ALTER SUBSCRIPTION same SET (slot_name = NONE)")
+                one.execute("DROP SUBSCRIPTION same")
