@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from pg_lookahead.parameters import assignments
-from pg_lookahead.server.cluster import Cluster, ClusterError, end_on_signals
+from pg_lookahead.server.cluster import Cluster, ClusterError
+from pg_lookahead.server.signals import end_on_signals
 
 
 def main(

@@ -2,9 +2,12 @@
 
 import sys
 
+from .server.signals import end_on_signals
+
 
 def main() -> None:
-    """Run it; Ctrl-C ends it also while its modules are loaded."""
+    """Run it; a signal ends it also while its modules are loaded."""
+    end_on_signals()
     try:
         from .cli import main as run
     except KeyboardInterrupt:

@@ -22,7 +22,6 @@ from .lab.profile import command as profile
 from .lab.trace.command import replay, simulate, trace
 from .query.command import try_
 from .report import words
-from .server.cluster import end_on_signals
 from .server.installation import ClusterError
 
 _UNREAD = 128 + signal.SIGPIPE
@@ -110,7 +109,6 @@ def _failed(text: str, status: int) -> int:
 
 def main() -> None:
     words.printable()
-    end_on_signals()
     status = run(sys.argv[1:])
     try:
         sys.stdout.flush()

@@ -47,7 +47,7 @@ def as_here(*arguments: str) -> str:
 
 def start(*arguments: object) -> subprocess.Popen[str]:
     """The tool in a process of its own, which the test will end."""
-    program = f"{as_here()}; from pg_lookahead import cli; cli.main()"
+    program = f"{as_here()}; from pg_lookahead.__main__ import main; main()"
     command = [sys.executable, "-I", "-c", program, *map(str, arguments)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

@@ -280,7 +280,7 @@ def test_a_file_of_results_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_results_are_kept_and_printed_whatever_the_terminal_can_show(tmp_path: Path) -> None:
     """A locale that has no arrows loses nothing, nor does --json -."""
-    program = f"{command_line.as_here()}; from pg_lookahead import cli; cli.main()"
+    program = f"{command_line.as_here()}; from pg_lookahead.__main__ import main; main()"
     command = [sys.executable, "-c", program, "bench", *SMALL, *ONE]
     variables = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONIOENCODING": "latin-1"}
     done = subprocess.run(command, capture_output=True, env=variables, cwd=tmp_path)

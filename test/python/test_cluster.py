@@ -225,7 +225,8 @@ def test_a_user_without_a_name_is_told_what_is_wrong(tmp_path: Path, monkeypatch
 LIVES = """
     import sys, time
     {as_here}
-    from pg_lookahead.server.cluster import Cluster, end_on_signals
+    from pg_lookahead.server.cluster import Cluster
+    from pg_lookahead.server.signals import end_on_signals
     {before}
     with Cluster() as cluster:
         print(cluster.data, flush=True)
@@ -279,6 +280,21 @@ def test_nothing_left_when_a_tool_ends(number: signal.Signals) -> None:
     process.send_signal(number)
     process.communicate(timeout=SECONDS)
     assert gone(data), "a tool tears down before it ends"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)])
+def test_a_signal_is_not_lost_in_a_callback(number: signal.Signals, status: int) -> None:
+    """Python drops an exception that is raised in one, as each import has it."""
+    struck = f"""
+        import signal, weakref
+        thing = type("Thing", (), {{}})()
+        end = weakref.ref(thing, lambda _: signal.raise_signal({number}))
+        del thing
+        time.sleep(60)
+    """
+    process, data = live("end_on_signals()", struck.strip())
+    _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == status and gone(data) and "ignored" not in errors
 
 
 def test_a_signal_that_was_ignored_stays_ignored() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pg_lookahead.server.cluster import ClusterError, end_on_signals
+from pg_lookahead.server.cluster import ClusterError
+from pg_lookahead.server.signals import end_on_signals
 
 from .run import Outcome, torture
 from .sabotage import SABOTAGES

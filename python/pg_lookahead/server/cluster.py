@@ -20,7 +20,6 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import psycopg
@@ -249,19 +248,3 @@ def _quoted(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return "'" + str(value).replace("\\", "\\\\").replace("'", "''") + "'"
-
-
-# For programs that have clusters
-
-
-def end_on_signals() -> None:
-    """Let SIGTERM and SIGHUP end this program as Ctrl-C does: with everything torn down.
-
-    A signal that was ignored when the program began, as SIGHUP is by nohup, stays ignored."""
-
-    def end(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, end)
