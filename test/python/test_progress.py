@@ -43,11 +43,11 @@ def progress(conn: Connection) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def running(server: Cluster, call: str, user: str = "postgres") -> Iterator[Connection]:
-    """A session that runs a call, as slow as can be; it is cancelled in the end, if it still runs."""
+def running(server: Cluster, call: str, user: str = "postgres", rate: int = 80) -> Iterator[Connection]:
+    """A session that runs a call at a rate, in kB a second; it is cancelled in the end, if it still runs."""
     with server.connect(user=user) as conn:
         run(conn, "LOAD 'pg_lookahead'" if user == "postgres" else "SELECT count(*) FROM lookahead.progress")
-        run(conn, "SET pg_lookahead.max_read_rate = 80")
+        run(conn, f"SET pg_lookahead.max_read_rate = {rate}")
         with meanwhile(lambda: run(conn, call), psycopg.Error):
             yield conn
             if not conn.closed:
@@ -125,7 +125,8 @@ def test_log_relation_and_vacuum(server: Cluster) -> None:
 
 def test_who_sees_what(server: Cluster) -> None:
     """What another role reads is for it, for superusers and for pg_read_all_stats."""
-    with server.connect() as observer, running(server, "SELECT lookahead.pgstatindex('t_i')") as conn:
+    call = "SELECT lookahead.pgstatindex('t_i')"
+    with server.connect() as observer, running(server, call, rate=8) as conn:
         await_row(observer, conn)
         for user, sees in (("other", False), ("watcher", True)):
             with server.connect(user=user) as there:
@@ -180,7 +181,7 @@ def test_more_than_slots(server: Cluster) -> None:
     with server.connect() as observer:
         with ExitStack() as sessions:
             for _ in range(SLOTS + 6):
-                sessions.enter_context(running(server, "SELECT lookahead.pgstatindex('t_i')"))
+                sessions.enter_context(running(server, "SELECT lookahead.pgstatindex('t_i')", rate=1))
             await_true(lambda: len(progress(observer)) == SLOTS, "all slots taken")
             waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'LookaheadReadRate'"
             await_true(lambda: scalar(observer, waiting) == SLOTS + 6, "all sessions at work")
