@@ -35,7 +35,7 @@ from queries import fetch, scalar
 from relations import BLOCK, await_true, data_file
 from scans import INDEX_SCANS
 from sides import SERVER, Side, Sides, alike, change_page, damaged, explained
-from workers import stopped, worker_pids
+from workers import idle_workers_stopped
 
 pytestmark = pytest.mark.within_scans
 
@@ -305,11 +305,9 @@ def while_it_waits(side: Side, query: str, look: Callable[[psycopg.Connection], 
     """The rows of a query, and what is seen while the I/O workers stand still and it waits for one of them."""
     pid = side.value("SELECT pg_backend_pid()")
     with side.cluster.connect(side.database) as other, ThreadPoolExecutor(1) as pool:
-        workers = worker_pids(other)
-        assert workers
         waits = f"SELECT wait_event = 'AioIoCompletion' FROM pg_stat_activity WHERE pid = {pid}"
         assert not scalar(other, waits)
-        with stopped(workers):
+        with idle_workers_stopped(other):
             found = pool.submit(side.rows, query)
             await_true(lambda: scalar(other, waits), "a wait for a read")
             seen = look(other)

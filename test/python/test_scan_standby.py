@@ -22,7 +22,7 @@ from pg_lookahead.server.cluster import Cluster
 from queries import fetch, query_plan, run, scalar
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
 from sides import look_ahead
-from workers import stopped, worker_pids
+from workers import idle_workers_stopped
 
 pytestmark = pytest.mark.within_scans
 
@@ -323,9 +323,8 @@ def test_cancelled_while_reads_are_in_flight(pair: Pair) -> None:
         # so that all pages that replay and new sessions are going to need are cached
         pair.run("BEGIN", "LOCK TABLE u", "COMMIT")
         pair.replay()
-        workers = worker_pids(pair.gate)
         held = Held(pair, conn, SCANS["index scan"])
-        with stopped(workers):
+        with idle_workers_stopped(pair.gate):
             pair.gate.execute(evict.encode())
             pair.gate.execute("SELECT pg_advisory_unlock_all()")
             assert until(partial(pair.waits, conn, "IO"))

@@ -27,7 +27,7 @@ from queries import fetch, fetch_row, query_plan, run, scalar
 from relations import BLOCK, await_true, data_file, evict, write_at
 from scans import INDEX_SCANS
 from windows import METHODS, ROWS, serve
-from workers import stopped, worker_pids
+from workers import idle_workers_stopped
 
 pytestmark = pytest.mark.within_scans
 
@@ -371,10 +371,8 @@ def test_reads_that_do_not_end(own_cluster: MakeCluster) -> None:
     cluster.restart({"shared_buffers": "128kB", "io_max_concurrency": 64})
     conns = [connect(cluster) for _ in range(sessions)]
     assert [digest(conn) for conn in conns] == [expected] * sessions  # the catalogs are known from now on
-    workers = worker_pids(conns[0])
-    assert workers
     with ThreadPoolExecutor(sessions) as pool:
-        with stopped(workers):
+        with idle_workers_stopped(conns[0]):
             found = [pool.submit(digest, conn) for conn in conns]
             done, _ = wait(found, 45, FIRST_EXCEPTION)
         assert [future.result() for future in done] == [expected] * sessions

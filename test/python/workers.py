@@ -11,12 +11,6 @@ from queries import fetch
 from relations import Connection, await_true
 
 
-def worker_pids(conn: Connection) -> list[int]:
-    """Their process IDs."""
-    query = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'"
-    return [pid for (pid,) in fetch(conn, query)]
-
-
 @contextmanager
 def stopped(pids: Iterable[int]) -> Iterator[None]:
     """Processes that stand still meanwhile."""
