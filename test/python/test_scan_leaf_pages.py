@@ -384,12 +384,14 @@ def test_many_bitmap_index_scans_are_found_at_once(sides: Sides) -> None:
     arms = " UNION ALL ".join(f"SELECT id FROM p WHERE g = 9 + k + {i}" for i in range(number))
     query = f"EXPLAIN (ANALYZE, TIMING off, FORMAT json) SELECT count(*) FROM generate_series(1, 6) k, LATERAL ({arms}) s"
     times: dict[bool, list[float]] = {True: [], False: []}
-    for on in (False, True) * 2:
-        side.run(f"SET pg_lookahead.index_pages = {on}")
-        times[on].append(side.value(query)[0]["Execution Time"])
+    for _ in range(10):  # on a busy machine, any of them may take long
+        for on in (False, True):
+            side.run(f"SET pg_lookahead.index_pages = {on}")
+            times[on].append(side.value(query)[0]["Execution Time"])
+        if as_fast := min(times[True]) < 2 * min(times[False]):
+            break
     turn(side, on=True)
-    print(times)
-    assert min(times[True]) < 2 * min(times[False])
+    assert as_fast, times
 
 
 # What is shown
