@@ -28,7 +28,7 @@ larger one.  Who forces look-ahead wants pages read that a judge would not have 
 
 STOCK_SECONDS = 5.0
 """A case that takes stock longer than this is not compared."""
-SECONDS_LEAST = 5.0
+SECONDS_LEAST = 60.0
 SECONDS_TIMES = 50.0
 """The bound of what a case takes: the first, or stock's time times the second; the longer one. It must end."""
 

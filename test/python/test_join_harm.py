@@ -19,7 +19,7 @@ import pytest
 
 from conftest import MakeCluster
 from differential import bad_lines
-from harm import BAD, CONFIGS, SERVER, Case, Seen, Side, harms, make_sides, seconds_for
+from harm import BAD, CONFIGS, SECONDS_LEAST, SERVER, Case, Seen, Side, harms, make_sides, seconds_for
 from harm_corpus import HarmCorpus
 
 Sides = dict[str, Side]
@@ -44,7 +44,7 @@ def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
 
 def executed(sides: Sides, case: Case) -> dict[str, Seen]:
     """What each side has seen, or the first side's complaint that something differs."""
-    seen = {"off": sides["off"].execute(case)}
+    seen = {"off": sides["off"].execute(case, SECONDS_LEAST)}
     for config, side in sides.items():
         if config != "off":
             seen[config] = side.execute(case, seconds_for(seen["off"]))
