@@ -22,6 +22,23 @@ def pg_config(what: str, program: Path | None = None) -> str:
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def copy_server(top: Path, *names: str, program: Path | None = None) -> list[Path]:
+    """Copy directories of a server, such as its ``bindir``, and return the copies.
+
+    program: its pg_config; None: that of the server of the tests"""
+    places = [Path(pg_config(f"--{name}", program)).resolve() for name in names]
+    # Programs find all else by relative paths.
+    common = Path(os.path.commonpath(places))
+    copied = [top / common.parent.name / common.name / place.relative_to(common) for place in places]
+    for place, new in zip(places, copied, strict=True):
+        shutil.copytree(place, new, symlinks=True, dirs_exist_ok=True)
+    libraries = common.parent.with_name(common.parent.name + ".libs")
+    if libraries.exists():
+        shutil.copytree(libraries, top / libraries.name, symlinks=True)
+    subprocess.run(["chmod", "-R", "a+rX", top], check=True)
+    return copied
+
+
 def compiled(made: Path, *sources: Path, options: tuple[str, ...] = ()) -> Path:
     """What is made of C code, with the headers of the server and of the extension."""
     compiler = os.environ.get("CC", "gcc")

