@@ -295,6 +295,7 @@ def test_a_model_printed_is_a_model_read(trace: Path, tmp_path: Path) -> None:
     [
         (["--model", "nothing"], "no model nothing; there are ultrastar"),
         (["--model", "bad.json"], "is no model file"),
+        (["--model", "deep.json"], "is no model file"),
         (["--set", "nothing=1"], "NAME one of latency_us"),
         (["--set", "queue=x"], "x is not a number"),
         (["--set", "iops=-1"], "expected 0, or"),
@@ -313,6 +314,7 @@ def test_bad_options_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("bad.json").write_text('{"model": "disk", "parameters": {"rpm": 1}}')
+    Path("deep.json").write_text('{"nothing": ' + "[" * 100_000)
     assert said in refused("lab", "simulate", trace, *arguments)
 
 

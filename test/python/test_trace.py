@@ -346,6 +346,14 @@ def test_wrong_columns_and_values_are_told(
     assert said in str(raised.value)
 
 
+def test_metadata_that_is_nested_too_deeply_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    head = {trace_format.KEY: b'{"nothing": ' + b"[" * 100_000}
+    pq.write_table(pa.table(GOOD_COLUMNS).replace_schema_metadata(head), path)
+    with pytest.raises(TraceError, match="its metadata will not do"):
+        Trace.open(path)
+
+
 def test_the_written_columns_are_the_documented_ones(good: Path) -> None:
     assert pq.read_schema(good).remove_metadata().equals(SCHEMA)
     assert pq.ParquetFile(good).metadata.row_group(0).column(1).compression == "ZSTD"

@@ -207,5 +207,5 @@ class _Recorder:
         query = "SELECT convert_from(pg_read_binary_file(%s), 'UTF8')"
         try:
             return records.record_from(scalar(self._admin, query, [path]))
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise ClusterError(f"{path} on the server: not a profile: {error}") from None
