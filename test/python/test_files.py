@@ -8,13 +8,12 @@ import signal
 import socket
 import stat
 import threading
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from command_line import no_file_longer_than, refused, start, tool
+from command_line import await_line, no_file_longer_than, refused, start, tool
 from pg_lookahead.bench.options import Options
 from pg_lookahead.fleet import storage
 from pg_lookahead.measure import fio
@@ -223,7 +222,7 @@ def test_an_interrupted_report_writes_what_there_is(number: int, status: int, tm
         place = f"host=127.0.0.1 port={silent.getsockname()[1]}"
         process = start(*NOBODY, "--dsn", place, "--connect-timeout", 60, "--json", file)
         connection, _ = silent.accept()  # which stays open as long as it has a name
-        time.sleep(0.5)
+        await_line(process, "1 of 2; waiting for")
         process.send_signal(number)
         out, errors = process.communicate(timeout=300)
     connection.close()
