@@ -152,13 +152,18 @@ def test_a_server_that_died_keeps_what_it_told(run: Run) -> None:
 
 
 def test_an_estimate_that_takes_too_long(servers: Fleet, tmp_path: Path) -> None:
+    """The estimates of another database do not, in one second or in as many as a busy machine needs."""
     services = servers.service_file(tmp_path / "services", "slow")
-    options = ("--service-file", services, "--all-databases", "--bloat-timeout", "1")
-    status, report = report_of(tmp_path, *options)
-    found = {one.name: one for one in report.servers[0].databases}
-    assert status == 3 and report.servers[0].state == "partly" and len(found) == DATABASES["slow"]
-    assert found["slow1"].problems == ["index_bloat: canceling statement due to statement timeout"]
-    assert found["slow1"].bloat == "failed" and found["slow1"].relations and not found["slow2"].problems
+    for seconds in (1, 10, 100):
+        options = ("--service-file", services, "--all-databases", "--bloat-timeout", str(seconds))
+        status, report = report_of(tmp_path, *options)
+        found = {one.name: one for one in report.servers[0].databases}
+        assert status == 3 and report.servers[0].state == "partly" and len(found) == DATABASES["slow"]
+        assert found["slow1"].problems == ["index_bloat: canceling statement due to statement timeout"]
+        assert found["slow1"].bloat == "failed" and found["slow1"].relations
+        if not found["slow2"].problems:
+            return
+    raise AssertionError(found["slow2"].problems)
 
 
 def test_a_server_that_falls_silent(servers: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
