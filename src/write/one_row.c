@@ -176,7 +176,7 @@ one_row_look_up(WriteNode *node, Judge *judge, TupleTableSlot *row)
 		node->part->refusal = one_row_open(node);
 		if (node->part == &node->whole &&
 			node->part->refusal != NOT_REFUSED &&
-			node->part->refusal != REFUSED_WRITES_NO_KEY)
+			!WriteRefusesColumns(node->part->refusal))
 			JudgeForbid(judge);
 	}
 	if (node->new_row != NULL && node->part->refusal == NOT_REFUSED)

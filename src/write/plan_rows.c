@@ -96,7 +96,7 @@ rows_go_one_by_one(WriteNode *node)
 	Relation	table = WriteTable(node)->ri_RelationDesc;
 
 	if (child->ExecProcNodeReal != WriteNextRow || !OneRowHasIndexes(table) ||
-		node->part->refusal == REFUSED_WRITES_NO_KEY)
+		WriteRefusesColumns(node->part->refusal))
 		return;
 	node->one = OneRowOf(RelationGetRelid(table), CMD_UPDATE);
 	node->row_by_row = node->part->refusal;

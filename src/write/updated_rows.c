@@ -26,6 +26,7 @@
 #include "optimizer/optimizer.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
+#include "utils/partcache.h"
 #include "utils/rel.h"
 #include "write/index_keys.h"
 #include "write/write_node.h"
@@ -93,6 +94,22 @@ UpdatedRowsAreKnown(const ModifyTableState *statement)
 		(Index) linitial_int(plan->resultRelations);
 }
 
+/*
+ * May rows leave the partition that is written to, for another one of the
+ * statement's table?  They get entries in the indexes of that one.
+ */
+static bool
+updated_may_move(ResultRelInfo *info, EState *estate)
+{
+	Bitmapset  *columns = NULL;
+
+	if (info->ri_RootResultRelInfo == NULL)
+		return false;
+	pull_varattnos((Node *) RelationGetPartitionQual(info->ri_RelationDesc), 1,
+				   &columns);
+	return bms_overlap(columns, ExecGetAllUpdatedCols(info, estate));
+}
+
 Refusal
 UpdatedRowsPrepare(WriteNode *node)
 {
@@ -108,6 +125,8 @@ UpdatedRowsPrepare(WriteNode *node)
 						ExecGetAllUpdatedCols(info, node->base.query->estate));
 	if (bms_is_empty(node->key_columns))
 		return REFUSED_WRITES_NO_KEY;
+	if (updated_may_move(info, node->base.query->estate))
+		return REFUSED_PARTITIONED;
 	node->old_row = CachedRowSlot(table);
 	node->new_row =
 		MakeSingleTupleTableSlot(CreateTupleDescCopy(RelationGetDescr(table)),

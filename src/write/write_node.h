@@ -91,6 +91,16 @@ WriteIsPartitioned(const ModifyTableState *statement)
 		statement->mt_partition_tuple_routing != NULL;
 }
 
+/*
+ * Is a refusal that of an UPDATE of certain columns, and not of all statements
+ * that write to its table?
+ */
+static inline bool
+WriteRefusesColumns(Refusal refusal)
+{
+	return refusal == REFUSED_WRITES_NO_KEY || refusal == REFUSED_PARTITIONED;
+}
+
 /* Does a trigger run before a row is written, and perhaps change it? */
 extern bool WriteHasTriggers(const ResultRelInfo *table);
 

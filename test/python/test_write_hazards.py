@@ -501,6 +501,22 @@ def test_rows_of_a_partitioned_table_are_looked_up_one_by_one(conn: Connection) 
         conn.execute("INSERT INTO parted VALUES (1, 3)")
 
 
+def test_rows_that_may_move_to_another_partition_are_not_looked_up(conn: Connection) -> None:
+    """They get entries in the indexes of that one.  Other updates of their partition are served."""
+    run(conn, "INSERT INTO parted SELECT id, 1 FROM s", "ANALYZE parted")
+    for statement, looks in {
+        "UPDATE parted SET a = 2, id = id + 1 WHERE a = 1": False,
+        "UPDATE parted SET a = 1, id = hashint4(id) WHERE a = 1": False,
+        "UPDATE parted SET a = 2, id = 1000 WHERE a = 1 AND id = 7": False,
+        "UPDATE parted SET id = 1000 WHERE a = 1 AND id = 7": True,
+        "UPDATE parted SET id = id + 1 WHERE a = 1": True,
+        "UPDATE parted SET id = hashint4(id) WHERE a = 1": True,
+        "UPDATE parted_1 SET a = 1, id = id + 1": True,
+    }.items():
+        assert (looked_up(conn, statement) > 0) == looks, statement
+    run(conn, "TRUNCATE parted")
+
+
 def test_rows_of_more_partitions_than_are_served_forbid_nothing(conn: Connection) -> None:
     with conn.transaction(force_rollback=True):
         run(
