@@ -58,6 +58,7 @@ typedef struct Replaced
 {
 	Oid			table;			/* InvalidOid: none */
 	Oid			index;
+	bool		complete;		/* false if an error came in between */
 } Replaced;
 
 static Replaced replaced[REMEMBERED];
@@ -74,7 +75,7 @@ static bool
 fetches_are_watched(Oid toast_table)
 {
 	for (int i = 0; i < REMEMBERED; i++)
-		if (replaced[i].table == toast_table)
+		if (replaced[i].table == toast_table && replaced[i].complete)
 			return true;
 	return false;
 }
@@ -295,6 +296,7 @@ ToastFetchesWatch(const ToastScan *scan)
 	table = try_table_open(toast_table, NoLock);
 	if (table == NULL)
 	{
+		entry->complete = true;
 		UnlockRelationOid(toast_table, AccessShareLock);
 		return;
 	}
@@ -317,6 +319,7 @@ ToastFetchesWatch(const ToastScan *scan)
 	}
 	list_free(indexes);
 	table_close(table, AccessShareLock);
+	entry->complete = true;
 }
 
 /*

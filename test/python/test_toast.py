@@ -502,6 +502,22 @@ def test_two_indexes_of_which_the_first_is_invalid(sides: Sides) -> None:
     assert ahead["values"] > 350
 
 
+def test_an_error_while_a_query_begins_is_forgotten(sides: Sides) -> None:
+    """Where the index of a TOAST table could not be opened once, the next query looks ahead."""
+    side = sides["forced"]
+    _, index = side.rebuild()
+    method = "UPDATE pg_class SET relam = %s WHERE oid = %s::regclass"
+    with side.cluster.connect() as other:
+        other.execute(method, [0, index])
+        try:
+            with pytest.raises(psycopg.Error, match="cache lookup failed for access method 0"):
+                fetch(side.conn, "SELECT md5(a) FROM x")
+        finally:
+            other.execute(method, [403, index])
+    _, _, ahead = side.run("SELECT id, md5(a) FROM x", "x")
+    assert ahead["values"] > 350
+
+
 def test_pages_in_flight_are_not_started_again(sides: Sides) -> None:
     """Two rows whose values share a page come in the other order: to start its read again is to wait for it."""
     cluster = sides["forced"].cluster
