@@ -62,6 +62,9 @@ enum
 	NVALUES
 };
 
+/* The most buckets that are made by splits (_hash_expandtable()). */
+#define MOST_BUCKETS 0x7FFFFFFF
+
 /* Bytes that a page has for entries, what one takes, and how many fit. */
 #define PAGE_SPACE \
 	(BLCKSZ - MAXALIGN(SizeOfPageHeaderData) - \
@@ -349,7 +352,8 @@ hash_rebuilt_pages(const Estimate *estimate)
 		double		buckets = state->buckets;
 
 		if (wanted > buckets)
-			buckets = _hash_get_totalbuckets(_hash_spareindex(wanted));
+			buckets = _hash_get_totalbuckets(
+				_hash_spareindex((uint32) Min(wanted, MOST_BUCKETS)));
 		overflow.value = Max(0, ceil(live.value / PAGE_ENTRIES) - buckets);
 		return (Bounded) {hash_all_pages(state, buckets, overflow.value),
 			NAN, NAN};

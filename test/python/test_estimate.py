@@ -21,6 +21,7 @@ from relations import (
     Connection,
     await_no_pins,
     await_true,
+    blocks,
     clean_log,
     data_file,
     evict,
@@ -492,6 +493,32 @@ def test_bloat_of_hash_with_false_statistics(conn: Connection) -> None:
     figure = estimate(conn, "h_k")["size_after_reindex"]
     assert scalar(conn, most) - before < 100_000
     assert 2e10 / 400 < figure.low / BLOCK <= figure.value / BLOCK <= figure.high / BLOCK
+    run(conn, "DROP TABLE h")
+
+
+def test_bloat_of_hash_with_more_buckets_than_there_can_be(server: Cluster, conn: Connection) -> None:
+    """An index of which a build would split 2^32 buckets and more gets as many as a hash index can have."""
+    run(
+        conn,
+        "CREATE TABLE h (k int)",
+        "VACUUM ANALYZE h",
+        "CREATE INDEX h_k ON h USING hash (k) WITH (fillfactor = 10)",
+        "INSERT INTO h SELECT 1 FROM generate_series(1, 2000)",
+        "CHECKPOINT",
+    )
+    found = list(blocks(data_file(server, conn, "h_k").read_bytes()))
+    overflow = [page for page in found if page[-4] == 1]
+    full = max(overflow, key=lambda page: int.from_bytes(page[12:14], "little"))
+    # each other page is full, in one file that is many segments
+    (_, model) = lengthen(server, conn, "h_k", 2)
+    for block in range(0, SEGMENT, 2):
+        write_at(model, block * BLOCK, full)
+    for segment in range(2, 7_500):
+        model.with_suffix(f".{segment}").hardlink_to(model)
+    with server.connect() as fresh:
+        figures = estimate(fresh, "h_k", sample_pages=2000, seed=1)
+        assert figures["live_items"].value / 40 > 2**32
+        assert figures["size_after_reindex"].value / BLOCK == pytest.approx(2**31, rel=0.01)
     run(conn, "DROP TABLE h")
 
 
