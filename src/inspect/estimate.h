@@ -176,7 +176,6 @@ typedef struct Rebuild
 	Size	   *waiting;		/* TIDs of keys that go on on another leaf */
 	Size		waiting_key_size;
 	int			nwaiting;
-	int			max_waiting;	/* TIDs that "waiting" has room for */
 	double		parts;			/* bytes of entries, each old leaf by itself */
 	double		joined;			/* of these, that go if all keys that were on
 								 * two leaves need one tuple less */

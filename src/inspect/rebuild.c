@@ -55,6 +55,9 @@
 #define POSTING_MAX \
 	(MAXALIGN_DOWN((BLCKSZ * 10 / 100)) - sizeof(ItemIdData))
 
+/* Keys that go on on another leaf, of which the rest is not found yet. */
+#define MOST_WAITING 4096
+
 /* New pages that tell nothing yet of how full others will be. */
 #define FEW_PAGES 3
 
@@ -166,17 +169,28 @@ rebuild_key_bytes(Rebuild *rebuild, Size key_size, Size tids)
 	return bytes;
 }
 
+/*
+ * Put the keys of which the rest was not found on new pages.  They fill leaves
+ * in between, and become next to nothing but full posting lists.
+ */
+static void
+rebuild_end_waiting(Rebuild *rebuild)
+{
+	Size		tids = 0;
+
+	while (rebuild->nwaiting > 0)
+		tids += rebuild->waiting[--rebuild->nwaiting];
+	(void) rebuild_add_key(rebuild, rebuild->waiting_key_size, tids, false);
+}
+
 /* Keep TIDs of a key until the rest of a key is found. */
 static void
 rebuild_push_waiting(Rebuild *rebuild, Size key_size, Size tids)
 {
-	if (rebuild->nwaiting == rebuild->max_waiting)
-	{
-		rebuild->max_waiting = Max(64, 2 * rebuild->max_waiting);
-		rebuild->waiting = rebuild->waiting == NULL ?
-			palloc_array(Size, rebuild->max_waiting) :
-			repalloc_array(rebuild->waiting, Size, rebuild->max_waiting);
-	}
+	if (rebuild->waiting == NULL)
+		rebuild->waiting = palloc_array(Size, MOST_WAITING);
+	if (rebuild->nwaiting == MOST_WAITING)
+		rebuild_end_waiting(rebuild);
 	rebuild->waiting[rebuild->nwaiting++] = tids;
 	rebuild->waiting_key_size = key_size;
 }
@@ -334,16 +348,8 @@ RebuildBytesPerLeaf(Rebuild *rebuild)
 	double		all = PAGE_SPACE - sizeof(ItemIdData) - rebuild->target_free;
 	double		whole;
 
-	/* of keys that fill leaves in between; next to nothing but full lists */
-	if (rebuild->nwaiting > 0)
-	{
-		Size		tids = 0;
+	rebuild_end_waiting(rebuild);
 
-		while (rebuild->nwaiting > 0)
-			tids += rebuild->waiting[--rebuild->nwaiting];
-		(void) rebuild_add_key(rebuild, rebuild->waiting_key_size, tids,
-							   false);
-	}
 	/* else all entries that were seen fit on one page */
 	if (rebuild->all.pages > 0)
 		all = rebuild->all.bytes / rebuild->all.pages;

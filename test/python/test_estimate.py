@@ -427,6 +427,22 @@ def test_bloat_of_partitions_without_bounds(conn: Connection) -> None:
     run(conn, "DROP TABLE pg")
 
 
+def test_bloat_of_one_key_on_many_leaves(conn: Connection) -> None:
+    """Of thousands of leaves with one key no more is kept than of a few, and the bounds hold."""
+    run(
+        conn,
+        "CREATE TABLE b AS SELECT 1 AS k FROM generate_series(1, 400000)",
+        "CREATE INDEX b_k ON b (k) WITH (fillfactor = 10, deduplicate_items = off)",
+        "ALTER INDEX b_k SET (fillfactor = 90, deduplicate_items = on)",
+    )
+    figures = estimate(conn, "b_k", sample_pages=WHOLE)
+    assert figures["leaf_pages"].value > 10_000
+    run(conn, "REINDEX INDEX b_k")
+    size = scalar(conn, "SELECT pg_relation_size('b_k')")
+    assert figures["size_after_reindex"].low <= size <= figures["size_after_reindex"].high
+    run(conn, "DROP TABLE b")
+
+
 HASH = (
     # rows, and what happens to them before and after the index is made
     ("splits", ["INSERT INTO h SELECT generate_series(1, 40000)"], 0),
