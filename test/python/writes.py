@@ -49,11 +49,12 @@ ITEMS = """
 SELECT c.oid::regclass::text, b, p.lp, p.lp_flags, p.lp_len FROM pg_class c, generate_series(0, pg_relation_size(c.oid) / 8192 - 1) AS b,
  heap_page_items(get_raw_page(c.oid::regclass::text, b)) AS p
  WHERE c.oid >= 16384 AND relkind = 'r' AND relnamespace = 'public'::regnamespace AND relpersistence = 'p' ORDER BY 1, 2, 3"""
-# Of an index's page, all but the LSN and the checksum.
+# Of an index's page, all but the LSN and the checksum.  GiST keeps LSNs elsewhere, too.
 PAGES = """
 SELECT c.relname, b, md5(substr(get_raw_page(c.oid::regclass::text, b), 11)), length(get_raw_page(c.oid::regclass::text, b))
 FROM pg_class AS c, generate_series(0, pg_relation_size(c.oid) / 8192 - 1) AS b
-WHERE c.oid >= 16384 AND relkind = 'i' AND relnamespace = 'public'::regnamespace AND relpersistence = 'p' ORDER BY 1, 2"""
+WHERE c.oid >= 16384 AND relkind = 'i' AND relnamespace = 'public'::regnamespace AND relpersistence = 'p'
+ AND relam <> (SELECT oid FROM pg_am WHERE amname = 'gist') ORDER BY 1, 2"""
 INDEX_CHECKS = (
     "SELECT bt_index_check(c.oid, true, true) FROM pg_class AS c JOIN pg_am AS m ON m.oid = relam"
     " WHERE amname = 'btree' AND c.oid >= 16384 AND relkind = 'i' AND relpersistence <> 't'"
