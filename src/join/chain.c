@@ -49,7 +49,7 @@ ChainLink(JoinNode *node, JoinNode *below)
 	below->reads_seen = *below->reads;
 
 	/* the topmost one is called first, and is to begin */
-	node->reads_seen = -1;
+	node->is_watched = true;
 }
 
 /* The judge of a chain, which is told apart by its inner tables. */
@@ -197,7 +197,7 @@ chain_begin(JoinNode *top)
 	for (JoinNode *node = top; node != NULL; node = node->below)
 	{
 		node->chain = chain;
-		node->reads_seen = -1;	/* it is watched closely */
+		node->is_watched = true;
 	}
 }
 

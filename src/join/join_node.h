@@ -109,6 +109,7 @@ typedef struct JoinNode
 	int			idle;			/* rows ahead for which nothing is read */
 
 	/* for an outer row */
+	bool		is_watched;		/* no row is passed over */
 	int64		reads_seen;		/* *reads when a row was handed out */
 	int64		misses_seen;	/* the inner side's misses at that time */
 	instr_time	inside;			/* time spent for the row, if that is wanted */

@@ -611,6 +611,7 @@ outer_count_row(JoinNode *node)
 	Judge	   *judge = &node->judge;
 	int64		reads = *node->reads - node->reads_seen;
 	int64		misses = outer_inner_misses(node);
+	bool		has_read = reads > 0;
 	bool		in_trial = judge->mode == JUDGE_TRIAL;
 
 	if (misses >= 0 && node->misses_seen >= 0)
@@ -621,14 +622,14 @@ outer_count_row(JoinNode *node)
 		else
 			reads = misses == 0 ? 0 : Max(reads, 1);
 	}
-	if (judge->mode == JUDGE_WATCH)
-		JudgeReadSeen(judge, RelationGetRelid(node->relations[0]),
-					  effective_io_concurrency);
-	else
+	if (judge->mode != JUDGE_WATCH)
 		JudgeTimedUnit(judge, reads, &node->inside,
 					   in_trial ? 0 : outer_rows_ahead(node) - node->idle,
 					   in_trial && reads > 0 ? outer_rows_needed(node) : 0,
 					   &node->base.query->reads_are_slow);
+	else if (has_read)
+		JudgeReadSeen(judge, RelationGetRelid(node->relations[0]),
+					  effective_io_concurrency);
 	INSTR_TIME_SET_ZERO(node->inside);
 }
 
@@ -663,8 +664,7 @@ outer_next_row(JoinNode *node)
 		node->wanted_first = RowsWanted(&node->base);
 	node->reads_seen = *node->reads;
 	node->misses_seen = outer_inner_misses(node);
-	if (node->chain != NULL && node->chain->judge != NULL)
-		node->reads_seen = -1;	/* the next call is not to be missed */
+	node->is_watched = node->chain != NULL && node->chain->judge != NULL;
 	return slot;
 }
 
@@ -673,7 +673,7 @@ JoinNextRow(JoinNode *node)
 {
 	TupleTableSlot *slot;
 
-	if (unlikely(node->judge.mode != JUDGE_WATCH ||
+	if (unlikely(node->judge.mode != JUDGE_WATCH || node->is_watched ||
 				 *node->reads != node->reads_seen))
 		return outer_next_row(node);
 	slot = node->fetch(node->source);

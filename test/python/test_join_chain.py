@@ -13,6 +13,7 @@ import pytest
 
 from conftest import MakeCluster
 from joins import JoinSide, JoinSides, count_as_stock, off_and_forced, same, sessions
+from queries import query_plan
 from scans import EVICT_ALL
 from sides import SERVER
 
@@ -148,3 +149,32 @@ def test_a_limit_bounds_what_is_read_for_the_first_row(sides: JoinSides) -> None
             top = joins(cold_plan(ours, query + limit))[0]
             assert top["Look-Ahead First Row"] == 1
             assert top["Look-Ahead Heap Blocks Read"] == blocks
+
+
+def test_rows_for_which_nothing_is_read_are_not_counted_as_reads(sides: JoinSides) -> None:
+    """While the judge of a chain looks on, rows of a join with several inner scans, all cached, begin nothing."""
+    if sides["forced"].cluster.version < 18:
+        pytest.skip("EXPLAIN does not show look-ahead")
+    query = f"SELECT l.id, q.pad {FROM} JOIN likes l ON l.k = h.a JOIN parts q ON q.id = l.id WHERE h.id = 5"
+    with sides["forced"].session("SET join_collapse_limit = 1") as ours:
+        ours.run(
+            "CREATE TABLE likes (id int, k int, pad text) WITH (autovacuum_enabled = off)",
+            "INSERT INTO likes SELECT n, n % 60, repeat('l', 150) FROM generate_series(0, 5999) AS n",
+            "CREATE INDEX likes_k ON likes (k)",
+            "CREATE TABLE parts (id int, pad text) PARTITION BY HASH (id)",
+            *(
+                f"CREATE TABLE parts{n} PARTITION OF parts FOR VALUES WITH (MODULUS 2, REMAINDER {n})"
+                for n in (0, 1)
+            ),
+            "INSERT INTO parts SELECT n, repeat('p', 150) FROM generate_series(0, 5999) AS n",
+            "CREATE INDEX parts_id ON parts (id)",
+            "VACUUM ANALYZE likes, parts",
+            "SET enable_bitmapscan = off",
+            "SET enable_memoize = off",
+            "SET pg_lookahead.index_scan = off",
+        )
+        learn(ours, query)
+        assert looked_up(cold_plan(ours, query))[-1]
+        top = joins(query_plan(ours.conn, query, "ANALYZE, LOOKAHEAD, TIMING off"))[0]
+        assert top["Actual Rows"] == 100
+        assert top["Look-Ahead"] == "nothing to wait for"
