@@ -424,6 +424,33 @@ def test_idle_portal_pins_what_stock_pins(joins: JoinSides, name: str, way: str)
     assert pins[True] <= pins[False]
 
 
+def test_idle_portal_pins_no_page_of_rows_ahead(joins: JoinSides) -> None:
+    """Rows of cached pages all over a table are ahead of an idle cursor, which pins the page of its last row only."""
+    query = (
+        "SELECT o.*, i2.id FROM (SELECT * FROM t WHERE k > 10 ORDER BY k OFFSET 0) o JOIN i2 ON i2.k = o.id"
+    )
+    pins: dict[bool, list[int]] = {}
+
+    def steps(side: JoinSide) -> list[Any]:
+        side.rows("SELECT count(pad) FROM t")
+        side.make_cold("i2")
+        with side.connect() as conn:
+            conn.execute("SET enable_sort = off")
+            conn.execute("SET pg_lookahead.index_scan = on")
+            conn.execute("BEGIN")
+            conn.execute(f"DECLARE c NO SCROLL CURSOR FOR {query}".encode())
+            seen = []
+            pins[side.forced] = []
+            for _ in range(3):
+                seen.append(fetch(conn, "FETCH 40 FROM c"))
+                pins[side.forced].append(inner_pins(side))
+            conn.execute("COMMIT")
+        return seen
+
+    same(joins, steps)
+    assert pins[True] == pins[False]
+
+
 @pytest.mark.parametrize("portion", (1, 7, 100))
 def test_portal_in_portions(joins: JoinSides, portion: int) -> None:
     """Of two portals by the protocol, each pins between two portions what stock pins."""
