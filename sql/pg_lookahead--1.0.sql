@@ -559,7 +559,7 @@ COMMENT ON COLUMN @extschema@.apply_stats.changes IS 'number of changes that wer
 COMMENT ON COLUMN @extschema@.apply_stats.index_blocks_read IS 'number of blocks of indexes whose read was started ahead';
 COMMENT ON COLUMN @extschema@.apply_stats.heap_blocks_read IS 'number of blocks of tables whose read was started ahead';
 COMMENT ON COLUMN @extschema@.apply_stats.blocks_hit IS 'number of blocks that were looked at ahead and found cached';
-COMMENT ON COLUMN @extschema@.apply_stats.blocks_unused IS 'number of blocks of tables that were read ahead and not used';
+COMMENT ON COLUMN @extschema@.apply_stats.blocks_unused IS 'number of blocks that were read ahead and not used';
 COMMENT ON COLUMN @extschema@.apply_stats.errors IS 'number of errors of look-ahead, which do not make the worker fail; after an error, it looks ahead again after further changes have needed reads';
 COMMENT ON COLUMN @extschema@.apply_stats.max_changes IS 'largest number of changes that were ahead at a time';
 

@@ -172,8 +172,11 @@ KeysAheadArrive(KeysAhead *ahead)
 	LookupKey  *keys = ((RowKeys *) row->work)->keys;
 
 	for (int i = 0; i < ahead->nsources; i++)
+	{
+		ahead->sources[i]->pages = keys[i].reads - keys[i].heap_reads;
 		if (ahead->sources[i]->lookup != NULL)
 			LookupArrive(ahead->sources[i]->lookup, &keys[i]);
+	}
 	keys_count_row(ahead, true);
 	ahead->rows_of_ring++;
 	ahead->size_sum += RowsAheadSize(ahead->rows);

@@ -34,6 +34,8 @@ typedef struct KeySource
 	Lookup	   *lookup;			/* NULL: there is none, for now */
 	bool		is_open;		/* keys can be looked up */
 	bool		names_rows;		/* rows of the table are wanted, too */
+	int			pages;			/* index pages read for the row whose turn it
+								 * is */
 
 	/* Compute the key of a row, and do for it what LookupAdvance() does. */
 	void		(*advance) (struct KeySource *source, LookupKey *key,

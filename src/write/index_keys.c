@@ -36,6 +36,14 @@
 /* Rows without a read after which nothing is looked up in the index. */
 #define IDLE_ROWS 64
 
+/*
+ * Of each ROWS_CHECKED rows for which pages of an index were read, how many got
+ * an entry?  If they are less than half, nothing is looked up in it for the
+ * next rows.
+ */
+#define ROWS_CHECKED 64
+#define ROWS_OF_REST 1024
+
 typedef struct IndexKeys
 {
 	KeySource	base;
@@ -47,6 +55,11 @@ typedef struct IndexKeys
 	ScanKey		keys;			/* one for each key column */
 	int64		misses_seen;
 	int			idle_rows;		/* consecutive rows without a read */
+	int64		visits_seen;	/* pages that the server has looked at */
+	int			rows_with;		/* rows for which pages were read, and that got
+								 * an entry, since the last check */
+	int			rows_in_vain;	/* the same, but without an entry */
+	int			rest;			/* rows for which nothing is looked up */
 } IndexKeys;
 
 /* Return the reason against an index in the columns that it depends on. */
@@ -111,6 +124,44 @@ index_keys_make(IndexKeys *index)
 	return NOT_REFUSED;
 }
 
+/* The pages of an index that the server has looked at; -1 if not known. */
+static int64
+index_keys_visits(const IndexKeys *index)
+{
+	return pgstat_should_count_relation(index->index) ?
+		LOOKAHEAD_COUNT(index->index, blocks_fetched) : -1;
+}
+
+/*
+ * With ON CONFLICT, a row that conflicts with another one gets an entry in no
+ * index, or in some.
+ */
+static void
+index_keys_note_entry(KeysAhead *ahead, IndexKeys *index)
+{
+	int64		visits = index_keys_visits(index);
+	bool		has_entry = visits != index->visits_seen;
+	int			pages = index->base.pages;
+
+	index->visits_seen = visits;
+	index->base.pages = 0;
+	index->rest -= index->rest > 0;
+	if (visits < 0 || pages == 0)
+		return;
+	if (has_entry)
+		index->rows_with++;
+	else
+	{
+		ahead->lookups.counters.blocks_unused += pages;
+		index->rows_in_vain++;
+	}
+	if (index->rows_with + index->rows_in_vain < ROWS_CHECKED)
+		return;
+	if (index->rows_in_vain > index->rows_with)
+		index->rest = ROWS_OF_REST;
+	index->rows_with = index->rows_in_vain = 0;
+}
+
 void
 IndexKeysNoteReads(KeysAhead *ahead)
 {
@@ -119,6 +170,7 @@ IndexKeysNoteReads(KeysAhead *ahead)
 		IndexKeys  *index = (IndexKeys *) ahead->sources[i];
 		int64		misses = MissesOf(&index->index, 1);
 
+		index_keys_note_entry(ahead, index);
 		index->idle_rows = misses != index->misses_seen ? 0 :
 			Min(index->idle_rows + 1, IDLE_ROWS);
 		index->misses_seen = misses;
@@ -185,7 +237,7 @@ index_keys_set(IndexKeys *index, TupleTableSlot *row)
 
 /*
  * Nothing is looked up in an index of which no page had to be read for one of
- * the last rows.
+ * the last rows, or in which most of them got no entry.
  */
 static void
 index_keys_advance(KeySource *base, LookupKey *key, TupleTableSlot *row,
@@ -196,6 +248,8 @@ index_keys_advance(KeySource *base, LookupKey *key, TupleTableSlot *row,
 	MemoryContext old;
 	bool		known;
 
+	if (index->rest > 0 && lookahead_debug_force != JUDGE_FORCED)
+		return;
 	if (index->idle_rows == IDLE_ROWS && index->misses_seen >= 0 &&
 		lookahead_debug_force == JUDGE_MEASURES)
 		return;
@@ -238,6 +292,7 @@ index_keys_add_index(KeysAhead *ahead, IndexKeys *index, Relation heap)
 	if (refusal != NOT_REFUSED)
 		return refusal;
 	index->misses_seen = MissesOf(&rel, 1);
+	index->visits_seen = index_keys_visits(index);
 	ahead->sources[ahead->nsources++] = &index->base;
 	return NOT_REFUSED;
 }

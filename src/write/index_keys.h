@@ -33,8 +33,8 @@ extern Refusal IndexKeysOpen(KeysAhead *ahead, EState *estate,
 							 int nindexes, const RowsBounds *bounds);
 
 /*
- * A row has been written.  Note of which indexes pages had to be read for it,
- * or would have had to be.
+ * A row has been written, or was found to conflict with another one.  Note of
+ * which indexes pages had to be read for it, or would have had to be.
  */
 extern void IndexKeysNoteReads(KeysAhead *ahead);
 

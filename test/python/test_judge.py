@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import re
 import subprocess
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation, io_workers
 from pg_lookahead.server.latency import Mount
 from queries import run, scalar
-from relations import evict
+from relations import Connection, evict
 from scans import INDEX_SCANS
 
 JUDGE = SOURCE / "exec" / "judge.c"
@@ -66,6 +67,13 @@ MAKE_SLOW = (
     "INSERT INTO t SELECT i, i * 7919 % 400, repeat('x', 5000) FROM generate_series(0, 399) AS i",
     "CREATE INDEX t_k ON t (k)",
     "CREATE TABLE o AS SELECT i * 3 % 400 AS id FROM generate_series(0, 399) AS i",
+    "CREATE TABLE up AS SELECT i * 2 AS id, md5(i::text)::uuid AS u FROM generate_series(1, 40000) AS i",
+    "ALTER TABLE up ADD PRIMARY KEY (id)",
+    "CREATE INDEX up_u ON up (u) WITH (fillfactor = 10)",
+    "CREATE TABLE ups AS SELECT i * 2 + (i % 9 = 0)::int AS id9, i * 2 + 1 AS id1, md5(i || 'new')::uuid AS u"
+    " FROM generate_series(1, 2000) AS i",
+    "VACUUM ANALYZE up",
+    "VACUUM ANALYZE ups",
     "VACUUM ANALYZE o",
     "VACUUM ANALYZE t",
 )
@@ -79,12 +87,12 @@ SLOW = {
         "SELECT heap_blocks_read FROM lookahead.join_stats",
     ),
 }
+WRITTEN = "SELECT index_blocks_read FROM lookahead.write_stats"
 
 
-@pytest.mark.within_scans
-@pytest.mark.skipif(latency.why_not() is not None, reason=str(latency.why_not()))
-def test_slow_storage_is_looked_ahead_on() -> None:
-    """Where each read takes 3 ms, and 16 wait together, most of 400 pages are read ahead; noise costs some blocks."""
+@pytest.fixture(scope="module")
+def slow() -> Iterator[Connection]:
+    """A session on storage where each read takes 3 ms, and 16 wait together."""
     if Installation.find().major < 18:
         pytest.skip("reads are not done in the background")
     settings = {
@@ -100,10 +108,34 @@ def test_slow_storage_is_looked_ahead_on() -> None:
         run(conn, *MAKE_SLOW, INDEX_SCANS, "SET effective_io_concurrency = 16")
         run(conn, "SET enable_hashjoin = off", "SET enable_mergejoin = off", "SET enable_memoize = off")
         mount.set(3)
-        for query, counter in SLOW.values():
-            for _ in range(2):
-                evict(conn, "t")
-                before = scalar(conn, counter)
-                conn.execute(query.encode())
-                assert 200 < scalar(conn, counter) - before <= 400, query
+        yield conn
         mount.set(0)
+
+
+needs_latency = pytest.mark.skipif(latency.why_not() is not None, reason=str(latency.why_not()))
+
+
+@pytest.mark.within_scans
+@needs_latency
+def test_slow_storage_is_looked_ahead_on(slow: Connection) -> None:
+    """Most of 400 pages are read ahead; noise costs some blocks."""
+    for query, counter in SLOW.values():
+        for _ in range(2):
+            evict(slow, "t")
+            before = scalar(slow, counter)
+            slow.execute(query.encode())
+            assert 200 < scalar(slow, counter) - before <= 400, query
+
+
+@pytest.mark.within_scans
+@needs_latency
+@pytest.mark.parametrize(("odd", "least", "most"), [(1, 700, 2000), (9, 0, 300)])
+def test_rows_that_conflict_get_no_entry(slow: Connection, odd: int, least: int, most: int) -> None:
+    """Where most rows are there already, the leaf pages that others would need are not read for all of them.
+
+    odd: of so many rows, one is not there"""
+    evict(slow, "up", "up_pkey", "up_u")
+    before = scalar(slow, WRITTEN)
+    with slow.transaction(force_rollback=True):
+        slow.execute(f"INSERT INTO up SELECT id{odd}, u FROM ups ON CONFLICT DO NOTHING".encode())
+    assert least < scalar(slow, WRITTEN) - before < most
