@@ -37,9 +37,9 @@
 #define IDLE_ROWS 64
 
 /*
- * Of each ROWS_CHECKED rows for which pages of an index were read, how many got
- * an entry?  If they are less than half, nothing is looked up in it for the
- * next rows.
+ * Whenever pages of an index have been read for ROWS_CHECKED more rows, and
+ * less than half of these got an entry, nothing is looked up in it for the next
+ * ROWS_OF_REST rows.
  */
 #define ROWS_CHECKED 64
 #define ROWS_OF_REST 1024
@@ -133,8 +133,9 @@ index_keys_visits(const IndexKeys *index)
 }
 
 /*
- * With ON CONFLICT, a row that conflicts with another one gets an entry in no
- * index, or in some.
+ * Note whether the row got an entry in an index, if pages of it were read for
+ * the row.  With ON CONFLICT, a row that conflicts may get none: then the
+ * server does not look at the index.
  */
 static void
 index_keys_note_entry(KeysAhead *ahead, IndexKeys *index)

@@ -41,7 +41,7 @@ while True:
     time.sleep(0.005)
 """
 ROWS = 40
-"""Statements of a round.  More than a question takes without look-ahead (16, see judge.c)."""
+"""Statements of a round; the judge tries 16 together without look-ahead (see judge.c), which is fewer."""
 ROUNDS = 20
 """Whether processors are busy is known after 128 statements, but not each time when storage is slow, too."""
 

@@ -133,7 +133,8 @@ def test_slow_storage_is_looked_ahead_on(slow: Connection) -> None:
 def test_rows_that_conflict_get_no_entry(slow: Connection, odd: int, least: int, most: int) -> None:
     """Where most rows are there already, the leaf pages that others would need are not read for all of them.
 
-    odd: of so many rows, one is not there"""
+    odd: one row of this number has a key that the table lacks, and the others have keys that it has
+    least, most: bounds of the index blocks that are read ahead"""
     evict(slow, "up", "up_pkey", "up_u")
     before = scalar(slow, WRITTEN)
     with slow.transaction(force_rollback=True):
