@@ -259,7 +259,7 @@ def read(path: Path, option: str) -> Report:
     """Return the report in a file of ``report --json``; ClusterError, one line, if it is no such file."""
     try:
         found = msgspec.json.decode(files.read(path, option), type=Report)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except files.MALFORMED as error:
         raise ClusterError(f"{option} {path}: not a file of report --json: {error}") from None
     if found.schema != SCHEMA:
         raise ClusterError(f"{option} {path}: not a file of report --json of this version of the tool")

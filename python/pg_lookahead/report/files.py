@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from ..server.installation import ClusterError
 
 LONGEST = 1 << 29
 """Characters that a file may have which is read whole: a device such as /dev/zero has no end."""
+
+MALFORMED = (msgspec.MsgspecError, RecursionError)
+"""What msgspec raises for JSON that is not as it should be, or is nested too deeply."""
 
 
 @contextmanager

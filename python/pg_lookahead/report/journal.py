@@ -59,7 +59,7 @@ def read(path: Path, option: str = "") -> Run:
     for number, line in enumerate(lines, 1):
         try:
             run.add(_decode(line))
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except files.MALFORMED as error:
             raise ClusterError(f"{name}, line {number}: not a line of bench --json: {error}") from None
         if number == 1 and not (run.sessions and run.sessions[0].schema == SCHEMA):
             raise ClusterError(f"{name}: not a file of bench --json of this version of the tool")

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import msgspec
 import psycopg
 
+from ...report import files
 from ...server import catalogs
 from ...server import dsn as servers
 from ...server.cluster import Cluster
@@ -207,5 +207,5 @@ class _Recorder:
         query = "SELECT convert_from(pg_read_binary_file(%s), 'UTF8')"
         try:
             return records.record_from(scalar(self._admin, query, [path]))
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except files.MALFORMED as error:
             raise ClusterError(f"{path} on the server: not a profile: {error}") from None

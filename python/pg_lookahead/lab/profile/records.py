@@ -96,7 +96,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="pg
 
 
 def record_from(text: bytes | str) -> Record:
-    """Return a record as a process wrote it; msgspec.MsgspecError if it is none."""
+    """Return a record as a process wrote it; raise one of files.MALFORMED if it is none."""
     return msgspec.json.decode(text, type=Record)
 
 
@@ -122,7 +122,7 @@ def load(path: Path) -> list[Run]:
 def _load_file(path: Path, number: int) -> Run:
     try:
         found: Run | Record = msgspec.json.decode(files.read(path), type=Run | Record)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except files.MALFORMED as error:
         # What the file says is quoted in the message, its line breaks as well.
         raise ClusterError(f"{path}: not a profile: {' '.join(str(error).split())}") from None
     if isinstance(found, Run):

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...report.files import replacing
+from ...report.files import MALFORMED, replacing
 from . import BATCH, Batches, Ints, TraceError
 
 VERSION = 1
@@ -127,7 +127,7 @@ class Trace:
             raise TraceError(f"{path} is a Parquet file, but no trace: it lacks the key {KEY.decode()}")
         try:
             known = msgspec.json.decode(head, type=Head)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except MALFORMED as error:
             raise TraceError(f"{path}: its metadata will not do: {error}") from None
         if known.format > VERSION:
             raise TraceError(f"{path} is of format {known.format}; this program reads up to {VERSION}")

@@ -64,7 +64,7 @@ def find(name: str) -> Model:
         raise TraceError(f"no model {name}; there are {', '.join(PRESETS)}, and files of --json")
     try:
         return _model(path.name, msgspec.json.decode(files.read(path), type=_File))
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except files.MALFORMED as error:
         raise TraceError(f"{name} is no model file: {error}") from None
 
 
