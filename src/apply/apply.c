@@ -36,7 +36,6 @@
 #include "replication/logicalproto.h"
 #include "replication/walreceiver.h"
 #include "replication/worker_internal.h"
-#include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
@@ -87,7 +86,6 @@ static bool was_looked_up;		/* if it is a change of a row: in a round */
 static ApplyCounters totals;	/* not yet added to the subscription's */
 static Judge judge;
 static int	since_round;		/* changes handed out since the last round */
-static LocalTransactionId failed;	/* in which a round has failed */
 static int64 reads_seen;		/* when a change was handed out */
 static instr_time started;		/* then, too; zero: nothing is timed */
 static instr_time spent;		/* on a change and on look-ahead */
@@ -197,15 +195,17 @@ apply_queue_drain(WalReceiverConn *conn, pgsocket *wait_fd)
 }
 
 /*
- * Look up the changes in the queue, and let no error out.  After one for want
- * of memory, the server may be in a state that lasts until the end of the
- * transaction: a lock without a list of owners, for example.
+ * Look up the changes in the queue, and let no error out but that this process
+ * has no memory left.  That one may leave a lock without a list of owners until
+ * the transaction ends, and the server crashes if it takes this lock again.  A
+ * lack of shared memory, which has the same code, leaves nothing behind.
  */
 static void
 apply_round(void)
 {
 	MemoryContext old = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
 	dlist_iter	i;
 
 	HOLD_INTERRUPTS();
@@ -228,11 +228,12 @@ apply_round(void)
 	PG_CATCH();
 	{
 		HOLD_INTERRUPTS();		/* the error has released them */
+		MemoryContextSwitchTo(old);
+		error = CopyErrorData();
 		FlushErrorState();
 		ApplyTablesForget();
 		queue.looked_up = 0;
 		JudgeNoRoom(&judge);	/* not at once again */
-		failed = MyProc->vxid.lxid;
 		totals.errors++;
 	}
 	PG_END_TRY();
@@ -242,6 +243,12 @@ apply_round(void)
 	RESUME_INTERRUPTS();
 	ApplyTotalsAdd(MySubscription->oid, &totals);
 	since_round = 0;
+	if (error == NULL)
+		return;
+	if (error->message_id != NULL &&
+		strcmp(error->message_id, "out of memory") == 0)
+		ReThrowError(error);
+	FreeErrorData(error);
 }
 
 /*
@@ -258,8 +265,7 @@ apply_look_ahead(WalReceiverConn *conn, pgsocket *wait_fd)
 		queue.changes <= judge.distance - step)
 		apply_queue_drain(conn, wait_fd);
 	if (queue.changes > 0 && (since_round >= step || queue.looked_up == 0) &&
-		IsTransactionState() && in_remote_transaction &&
-		MyProc->vxid.lxid != failed)
+		IsTransactionState() && in_remote_transaction)
 		apply_round();
 	JudgeStopTiming(&spent, start);
 }
