@@ -35,7 +35,7 @@ from relations import (
     meanwhile,
 )
 
-SEGMENTS = 16
+SEGMENTS = 64
 PROMPT = 2.0
 """Seconds that a cancelled query may go on: far more than it needs, less than a sweep takes."""
 

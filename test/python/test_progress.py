@@ -87,7 +87,7 @@ def test_shown(server: Cluster, function: str) -> None:
     """While it runs: what, how much, how fast; and gone when it was cancelled."""
     relation, call, phase = CALLS[function]
     with server.connect() as observer:
-        with running(server, call) as conn:
+        with running(server, call, rate=16) as conn:
             row = await_row(observer, conn)
             assert (row["database"], row["function"]) == ("postgres", function)
             if relation is not None:

@@ -275,7 +275,7 @@ def goes_on(side: Side, conn: Connection, rng: random.Random, cases: int) -> Non
 
     cases: how many statements of each corpus are among them"""
     pid = conn.info.backend_pid
-    hangs = threading.Timer(PATIENCE, os.kill, [pid, signal.SIGKILL])
+    hangs = threading.Timer(10 * PATIENCE, os.kill, [pid, signal.SIGKILL])
     hangs.start()
     try:
         for _ in range(2):
