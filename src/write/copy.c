@@ -390,11 +390,9 @@ copy_serve_index(Copy *copy, Oid oid)
 
 	if (!ConditionalLockRelationOid(oid, RowExclusiveLock))
 		return;
-	index = try_index_open(oid, NoLock);
-	if (index == NULL)
-		UnlockRelationOid(oid, RowExclusiveLock);
-	else if (LookupKnowsIndex(index) && index->rd_index->indisready &&
-			 IndexRoutineAdd(index, &copy_members))
+	index = index_open(oid, NoLock);
+	if (LookupKnowsIndex(index) && index->rd_index->indisready &&
+		IndexRoutineAdd(index, &copy_members))
 		copy->indexes[copy->nindexes++] = index;
 	else
 		index_close(index, RowExclusiveLock);

@@ -439,6 +439,17 @@ def test_an_index_that_is_locked_is_not_waited_for(conn: Connection, file: str) 
         other.rollback()
 
 
+def test_copy_does_not_look_for_its_indexes_in_the_catalogs(conn: Connection, file: str) -> None:
+    """Where the relation cache has them: to look for the row of an index in pg_class may prune its page."""
+    scans = "SELECT pg_stat_get_xact_numscans(2662)"
+    with psycopg.connect(conn.info.dsn) as session:
+        run(session, "SET pg_lookahead.debug_force = on", "INSERT INTO hashed VALUES (1, 1)", scans)
+        before = scalar(session, scans)
+        run(session, f"COPY hashed (id, a) FROM '{file}'")
+        assert scalar(session, scans) == before
+        session.rollback()
+
+
 def test_copy_keeps_no_lock_of_an_index(conn: Connection, file: str) -> None:
     """Its indexes are locked until COPY ends, as without look-ahead, and not until the transaction does."""
     run(conn, "CREATE TABLE several (LIKE hashed INCLUDING ALL)", "CREATE INDEX ON several USING brin (id)")
