@@ -336,9 +336,10 @@ lookup_want_page(LookupPages *pages, LookupKey *key, BlockNumber block,
 {
 	if (pages->nwanted == pages->wanted_size)
 	{
+		/* a query may catch the error and go on */
+		pages->wanted = repalloc_array(pages->wanted, WantedPage,
+									   2 * pages->wanted_size);
 		pages->wanted_size *= 2;
-		pages->wanted =
-			repalloc_array(pages->wanted, WantedPage, pages->wanted_size);
 	}
 	pages->wanted[pages->nwanted++] =
 		(WantedPage) {.block = block, .key = key, .place = place};

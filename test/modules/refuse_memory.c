@@ -1,15 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * refuse_memory.c
- *		Lets a query, or look-ahead, run out of memory, once.
+ *		Lets a query, or look-ahead, run out of memory.
  *
  * A memory context leads to the functions that allocate in it.  One context
  * gets another function, which raises an error when its time has come, and
- * removes itself.
+ * removes itself.  Memory that grows leads to the function by itself: that of
+ * all contexts of a kind is replaced, where it stands in read-only memory.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -21,6 +25,7 @@ PG_MODULE_MAGIC;
 
 PG_FUNCTION_INFO_V1(refuse_memory);
 PG_FUNCTION_INFO_V1(refuse_memory_of_lock);
+PG_FUNCTION_INFO_V1(refuse_growth);
 
 /* What a lock that has just been found takes for the list of its owners. */
 #define LOCK_OWNERS (8 * sizeof(LOCALLOCKOWNER))
@@ -28,6 +33,7 @@ PG_FUNCTION_INFO_V1(refuse_memory_of_lock);
 static MemoryContextMethods refusing;
 static const MemoryContextMethods *servers;
 static int	left;
+static MemoryContext limited;
 
 static void
 refuse_from(MemoryContext context,
@@ -40,12 +46,18 @@ refuse_from(MemoryContext context,
 }
 
 static void
-refuse_now(MemoryContext context)
+refuse_raise(void)
 {
-	context->methods = servers;
 	ereport(ERROR,
 			(errcode(ERRCODE_OUT_OF_MEMORY),
 			 errmsg("out of memory")));
+}
+
+static void
+refuse_now(MemoryContext context)
+{
+	context->methods = servers;
+	refuse_raise();
 }
 
 static void *
@@ -79,4 +91,46 @@ refuse_memory_of_lock(PG_FUNCTION_ARGS)
 {
 	refuse_from(TopMemoryContext, refuse_lock);
 	return PointerGetDatum(NULL);
+}
+
+static void
+refuse_replace_realloc(void *(*function) (void *pointer, Size size, int flags))
+{
+	MemoryContextMethods *shared =
+		unconstify(MemoryContextMethods *, TopMemoryContext->methods);
+	Size		page = sysconf(_SC_PAGESIZE);
+
+	if (mprotect((void *) TYPEALIGN_DOWN(page, &shared->realloc), page,
+				 PROT_READ | PROT_WRITE) != 0)
+		elog(ERROR, "mprotect: %m");
+	shared->realloc = function;
+}
+
+static void *
+refuse_realloc(void *pointer, Size size, int flags)
+{
+	if (GetMemoryChunkContext(pointer) == limited)
+		refuse_raise();
+	return refusing.realloc(pointer, size, flags);
+}
+
+static void
+refuse_end_growth(void *arg)
+{
+	refuse_replace_realloc(refusing.realloc);
+}
+
+/* Let nothing grow in the memory of the query that calls this, to its end. */
+Datum
+refuse_growth(PG_FUNCTION_ARGS)
+{
+	MemoryContextCallback *end;
+
+	limited = fcinfo->flinfo->fn_mcxt;
+	end = MemoryContextAllocZero(limited, sizeof(MemoryContextCallback));
+	end->func = refuse_end_growth;
+	MemoryContextRegisterResetCallback(limited, end);
+	refusing = *TopMemoryContext->methods;
+	refuse_replace_realloc(refuse_realloc);
+	PG_RETURN_VOID();
 }

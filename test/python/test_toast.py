@@ -743,6 +743,30 @@ def test_a_query_goes_on_without_memory(sides: Sides, name: str) -> None:
     run(side.conn, "ROLLBACK")
 
 
+def test_a_query_goes_on_without_memory_for_more_blocks(sides: Sides) -> None:
+    """The list of blocks to be read does not grow; each fetch that would make it grow fails, and is caught."""
+    side = sides["forced"]
+    run(
+        side.conn,
+        "BEGIN",
+        "CREATE TABLE q (id int, a text STORAGE EXTERNAL)",
+        "INSERT INTO q SELECT i, repeat(md5(i::text), 2600) FROM generate_series(1, 60) AS i",
+        f"CREATE FUNCTION refuse_growth() RETURNS void LANGUAGE c AS '{module(side.cluster, 'refuse_memory')}'",
+        "CREATE FUNCTION digest(a text) RETURNS text LANGUAGE plpgsql AS"
+        " $$ BEGIN RETURN md5(a); EXCEPTION WHEN out_of_memory THEN RETURN 'refused'; END $$",
+    )
+    expected = fetch(side.conn, "SELECT id, md5(a) FROM q")
+    side.chill("q")
+    rows = fetch(side.conn, "SELECT CASE WHEN id = 1 THEN refuse_growth() END, id, digest(a) FROM q")
+    digests = [digest for _, _, digest in rows]
+    assert "refused" in digests
+    assert [digest for digest in digests if digest != "refused"] == [
+        digest for (_, digest), seen in zip(expected, digests, strict=True) if seen != "refused"
+    ]
+    assert fetch(side.conn, "SELECT id, digest(a) FROM q") == expected
+    run(side.conn, "ROLLBACK")
+
+
 def test_a_dropped_table_of_which_a_sort_has_values(sides: Sides) -> None:
     """Values that a function has returned are an error of stock's if they are fetched, and none if they are not."""
     query = """SELECT s.id, CASE WHEN s.id < 50 THEN md5(s.a) END FROM
