@@ -28,6 +28,9 @@ from pg_lookahead.server.installation import Installation
 _STATE = tempfile.TemporaryDirectory(prefix="pg_lookahead-results-")
 os.environ["XDG_STATE_HOME"] = _STATE.name
 
+PATIENT = ("--connect-timeout", "60", "--timeout", "60")
+"""Of a report: a busy machine may take longer to answer than a user waits."""
+
 
 def as_here(*arguments: str) -> str:
     """A line of Python for another process: what this one knows, that one need not do again.

@@ -358,9 +358,9 @@ def simple(
         for conn, kind in zip((pub, sub), types, strict=True):
             run(
                 conn,
-                "CREATE TABLE good (id int PRIMARY KEY, k int, v text)",
+                "CREATE TABLE good (id int PRIMARY KEY, k int, v text) WITH (autovacuum_enabled = off)",
                 "CREATE INDEX ON good (k)",
-                f"CREATE TABLE bad (id {kind} PRIMARY KEY)",
+                f"CREATE TABLE bad (id {kind} PRIMARY KEY) WITH (autovacuum_enabled = off)",
             )
         run(pub, "INSERT INTO good SELECT g, g, repeat('x', 300) FROM generate_series(1, 3000) g")
         pair.subscribe(pub, sub, options=options)
@@ -695,7 +695,7 @@ def test_functions_of_indexes_are_called_by_the_server_only(pair: Pair) -> None:
 
 def test_indexes_that_an_update_does_not_touch_are_not_read(pair: Pair) -> None:
     with simple(pair) as (pub, sub):
-        run(sub, "ALTER TABLE good SET (fillfactor = 50, autovacuum_enabled = off)", "VACUUM FULL good")
+        run(sub, "ALTER TABLE good SET (fillfactor = 50)", "VACUUM FULL good")
         run(pub, "INSERT INTO good VALUES (4000, 4000)")  # the worker gets to know all indexes
         pair.catch_up(pub)
         run(sub, EVICT)

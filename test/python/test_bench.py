@@ -370,15 +370,15 @@ def test_cold_is_cold_and_warm_is_warm(loaded: Cluster) -> None:
 
 def test_an_interruption_waits_for_no_statement(loaded: Cluster) -> None:
     """Several sessions execute in threads, which Ctrl-C does not reach."""
-    started = time.monotonic()
     cell = replace(scan_cell("index_scan_clients", 0), clients=2)
     waiting = "SELECT count(*) = 2 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
     with pytest.raises(KeyboardInterrupt), loaded.connect() as watch, scan(loaded, cell) as clients:
         for conn in clients._sessions:
-            clients._pool.submit(conn.execute, "SELECT pg_sleep(90)")
+            clients._pool.submit(conn.execute, "SELECT pg_sleep(400)")
         await_true(lambda: scalar(watch, waiting), "both sessions to sleep")
+        started = time.monotonic()
         raise KeyboardInterrupt
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 200
 
 
 @pytest.mark.parametrize("kind", ["scan", "diagnostic"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from command_line import dsn_of, refused, tool
+from command_line import PATIENT, dsn_of, refused, tool
 from conftest import MakeCluster
 from pg_lookahead.fleet import queries
 from pg_lookahead.server import dsn
@@ -61,7 +61,7 @@ def fill(conn: Any, name: str) -> None:
 def test_names_of_any_bytes_destroy_nothing(server: Cluster, tmp_path: Path) -> None:
     outputs = {kind: tmp_path / f"report.{kind}" for kind in ("json", "html", "prometheus")}
     options = [word for kind, file in outputs.items() for word in (f"--{kind}", file)]
-    options += ["--all-databases", "--min-index-size", "8kB", "--max-read-rate", "0"]
+    options += ["--all-databases", "--min-index-size", "8kB", "--max-read-rate", "0", *PATIENT]
     done = tool("report", *options, "--dsn", dsn_of(server))
     assert done.returncode == 0, done.stderr + done.stdout
     (found,) = json.loads(outputs["json"].read_text())["servers"]
@@ -79,7 +79,7 @@ def test_names_of_any_bytes_destroy_nothing(server: Cluster, tmp_path: Path) -> 
 
 def incomplete(*options: object) -> list[dict[str, Any]]:
     """The servers of a report without bloat that is not complete."""
-    done = tool("report", "--no-bloat", "--json", "-", *options)
+    done = tool("report", "--no-bloat", "--json", "-", *PATIENT, *options)
     assert done.returncode == 3, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)["servers"]
     return found
@@ -121,7 +121,7 @@ def test_a_count_of_an_odd_name_costs_no_metrics(
 ) -> None:
     monkeypatch.setattr(queries, "VIEW", 'SELECT *, 1 AS "a b", 2 AS more FROM lookahead.{view}')
     file = tmp_path / "metrics.prom"
-    done = tool("report", "--no-bloat", "--prometheus", file, "--dsn", dsn_of(server))
+    done = tool("report", "--no-bloat", *PATIENT, "--prometheus", file, "--dsn", dsn_of(server))
     assert done.returncode == 0, done.stderr
     assert "join_stats_more{" in file.read_text() and "a b" not in file.read_text() + done.stdout
 
@@ -176,7 +176,7 @@ def services(tmp_path: Path, text: str) -> list[str]:
     """The servers of a service file, as the report calls them; none of them is there."""
     path = tmp_path / "services.conf"
     path.write_text(text)
-    return [one["name"] for one in incomplete("--connect-timeout", "2", "--service-file", path)]
+    return [one["name"] for one in incomplete("--service-file", path)]
 
 
 def test_a_service_file_is_read_as_libpq_reads_it(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_command_to_copy_is_quoted_for_a_shell(server: Cluster, tmp_path: Path
     with server.connect(HOSTILE) as conn:
         name = HOSTILE.replace('"', '""')
         run(conn, f'SELECT sum(i) FROM "{name}"')
-    options = ("--all-databases", "--no-bloat", "--limit", "100", "--json", file)
+    options = ("--all-databases", "--no-bloat", "--limit", "100", "--json", file, *PATIENT)
     tool("report", *options, "--dsn", dsn_of(server) + " password=hunter2")
     assert "hunter2" not in file.read_text()
     (found,) = json.loads(file.read_text())["servers"]

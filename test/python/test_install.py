@@ -219,6 +219,7 @@ def test_dropped_while_a_view_is_in_use(server: Cluster) -> None:
         with pytest.raises(psycopg.errors.LockNotAvailable):
             conn.execute("DROP EXTENSION pg_lookahead")
         user.execute("COMMIT")
+        conn.execute("RESET lock_timeout")
         conn.execute("DROP EXTENSION pg_lookahead; DROP SCHEMA lookahead")
         with pytest.raises(psycopg.errors.UndefinedTable):
             user.execute(SCANS.encode())

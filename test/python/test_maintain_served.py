@@ -335,11 +335,11 @@ def test_autovacuums_are_served(own_cluster: MakeCluster, rng: random.Random) ->
             " AND backend_start < %s"
         )
         now = scalar(conn, "SELECT clock_timestamp()")
-        await_true(lambda: scalar(conn, began, [now]) == 0, "the end of workers that began before", 120)
+        await_true(lambda: scalar(conn, began, [now]) == 0, "the end of workers that began before")
         before, made = served(conn), int(scalar(conn, runs))
         for table in tables:
             run(conn, f"DELETE FROM {table} WHERE a >= 1900")
-        await_true(lambda: int(scalar(conn, runs)) >= made + len(tables), "autovacuum", 120)
+        await_true(lambda: int(scalar(conn, runs)) >= made + len(tables), "autovacuum")
         assert served(conn) == before
 
 
@@ -357,7 +357,7 @@ def test_a_setting_that_changes_meanwhile(own_cluster: MakeCluster, setting: str
         pages = scalar(conn, "SELECT pg_relation_size('t_bloom') / 8192 - 1")
         run(conn, "ALTER TABLE t RESET (autovacuum_enabled)")
         phase = "SELECT phase FROM pg_stat_progress_vacuum WHERE relid = 't'::regclass"
-        await_true(lambda: fetch(conn, phase) == [("vacuuming indexes",)], "VACUUM of indexes", 60)
+        await_true(lambda: fetch(conn, phase) == [("vacuuming indexes",)], "VACUUM of indexes")
         # autovacuum reads its settings while it pauses, and each pass asks when it begins: let it have time
         run(conn, f"ALTER SYSTEM SET {delay} = '30ms'", "SELECT pg_reload_conf()")
         await_true(lambda: streamed(conn, "bloom") == pages, "the end of bulk deletion")
@@ -366,7 +366,6 @@ def test_a_setting_that_changes_meanwhile(own_cluster: MakeCluster, setting: str
         await_true(
             lambda: scalar(conn, "SELECT autovacuum_count FROM pg_stat_all_tables WHERE relname = 't'") > 0,
             "autovacuum",
-            120,
         )
         assert streamed(conn, "bloom") == pages
         assert scalar(conn, "SELECT live_tuples FROM lookahead.pgstatbloomindex('t_bloom')") == 10000

@@ -225,7 +225,7 @@ def counts_of_failed(side: Side, name: str, timeout: int) -> bool:
             risen = {key: now[key] - before[key] for key in now}
             return risen["blocks_read"] > 50 and risen["blocks_visited"] > 100
 
-        return until(counted, 5)
+        return until(counted, 5 if 0 < timeout < 30000 else 120)
 
 
 # What EXPLAIN tells of look-ahead

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import tenants
-from command_line import dsn_of, tool
+from command_line import PATIENT, dsn_of, tool
 from conftest import MakeCluster
 from pg_lookahead.fleet import collect
 from pg_lookahead.fleet.records import Report
@@ -129,7 +129,7 @@ def test_trace(server: Cluster, database: str, tmp_path: Path) -> None:
 def report(tmp_path: Path, *arguments: object) -> tuple[int, Any]:
     file = tmp_path / "report.json"
     options = ("--min-index-size", "8kB", "--max-read-rate", "0")
-    done = tool("report", *options, "--json", file, *arguments)
+    done = tool("report", *options, *PATIENT, "--json", file, *arguments)
     assert done.returncode in (0, 3), done.stderr
     return done.returncode, json.loads(file.read_text())
 

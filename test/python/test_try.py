@@ -18,7 +18,7 @@ import msgspec
 import psycopg
 import pytest
 
-from command_line import await_line, dsn_of, no_file_longer_than, refused, start, tool
+from command_line import PATIENT, await_line, dsn_of, no_file_longer_than, refused, start, tool
 from conftest import MakeCluster
 from installations import copy_installation
 from pg_lookahead.measure.meter import Sample
@@ -218,7 +218,7 @@ def test_a_statement_that_was_planned_and_never_executed_is_left_out_of_reports(
             conn.execute("SELECT id / (id - id) FROM lines WHERE order_id > 7")
         query = "SELECT calls, shared_blks_read > 0 FROM pg_stat_statements WHERE query ~ '^SELECT id / '"
         assert fetch(conn, query) == [(0, True)]
-    done = tool("report", "--no-bloat", "--dsn", dsn(server))
+    done = tool("report", "--no-bloat", *PATIENT, "--dsn", dsn(server))
     assert done.returncode == 0 and "SELECT id / " not in done.stdout
 
 
@@ -628,7 +628,7 @@ def test_a_pooler_is_named_but_for_a_report(server: Cluster) -> None:
     with proxy(server, another_process) as place:
         for command in (("try", SCAN), ("try", "--queryid", "1")):
             assert "this is a connection pooler" in refused(*command, "--dsn", place)
-        done = tool("report", "--no-bloat", "--dsn", place)
+        done = tool("report", "--no-bloat", *PATIENT, "--dsn", place)
         assert done.returncode == 0, done.stderr + done.stdout
 
 
