@@ -397,14 +397,16 @@ def test_a_long_statement_ends_at_its_timeout(server: Cluster) -> None:
 
 
 def test_a_setting_that_makes_it_slow_is_cut_short(server: Cluster) -> None:
-    """What is tried may take five times as long as the statement itself, and a second."""
+    """What is tried may take five times as long as the statement itself, and a second.
+
+    Before that, parts of look-ahead are switched off if the statement seems to have got slower."""
     query = (
         "SELECT CASE WHEN current_setting('enable_bitmapscan') = 'off' THEN pg_sleep(100) END"
         " FROM orders WHERE customer = 5"
     )
     options = "-c enable_seqscan=off -c enable_indexscan=off"
     found = trial(server, query, "--time", "9", options=options)
-    assert str(found["changes"][0]["refused"]).startswith("given up after ")
+    assert any(str(change["refused"]).startswith("given up after ") for change in found["changes"])
 
 
 @pytest.mark.usefixtures("unchanged")
