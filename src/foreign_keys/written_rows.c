@@ -38,8 +38,10 @@ rows_add_run(WrittenRows *rows, RowRun run)
 	}
 	else if (rows->nruns == rows->size)
 	{
-		rows->size = Min(2 * rows->size, rows->max_runs);
-		rows->runs = repalloc(rows->runs, rows->size * sizeof(RowRun));
+		int			size = Min(2 * rows->size, rows->max_runs);
+
+		rows->runs = repalloc_array(rows->runs, RowRun, size);
+		rows->size = size;
 	}
 	rows->runs[rows->nruns++] = run;
 	return true;

@@ -88,8 +88,8 @@ BTreeLeafInit(BTreeLeaf *leaf, BlockNumber page)
 void
 BTreeLeafGrow(BTreeLeaf *leaf)
 {
+	leaf->blocks = repalloc_array(leaf->blocks, BlockNumber, 2 * leaf->size);
 	leaf->size *= 2;
-	leaf->blocks = repalloc_array(leaf->blocks, BlockNumber, leaf->size);
 }
 
 /*

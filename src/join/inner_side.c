@@ -205,9 +205,9 @@ inner_side_add(InnerWalk *walk, PlanState *top, PlanState *node)
 	(void) InnerFactsOf(node, &facts);
 	if (side->nscans == side->scans_size)
 	{
-		side->scans_size *= 2;
 		side->scans = repalloc_array(side->scans, InnerScan *,
-									 side->scans_size);
+									 2 * side->scans_size);
+		side->scans_size *= 2;
 	}
 	if (!walk->selected)
 		side->fixed = lappend_int(side->fixed, side->nscans);
