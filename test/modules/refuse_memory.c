@@ -3,10 +3,11 @@
  * refuse_memory.c
  *		Lets a query, or look-ahead, run out of memory.
  *
- * A memory context leads to the functions that allocate in it.  One context
+ * A memory context points to the functions that allocate in it.  One context
  * gets another function, which raises an error when its time has come, and
- * removes itself.  Memory that grows leads to the function by itself: that of
- * all contexts of a kind is replaced, where it stands in read-only memory.
+ * removes itself.  To grow memory, the server does not use that pointer: it
+ * takes the function from a table of its own, by the kind of the context.  So
+ * the table's function is replaced, and raises an error for one context only.
  *
  *-------------------------------------------------------------------------
  */
@@ -33,7 +34,7 @@ PG_FUNCTION_INFO_V1(refuse_growth);
 static MemoryContextMethods refusing;
 static const MemoryContextMethods *servers;
 static int	left;
-static MemoryContext limited;
+static MemoryContext limited;	/* in which nothing may grow */
 
 static void
 refuse_from(MemoryContext context,
@@ -93,6 +94,7 @@ refuse_memory_of_lock(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
+/* Replace the server's function, whose table is in read-only memory. */
 static void
 refuse_replace_realloc(void *(*function) (void *pointer, Size size, int flags))
 {

@@ -45,7 +45,7 @@ SERVER: dict[str, object] = {
 }
 ROWS = 4000
 PATIENCE = 60.0
-"""Seconds after which a statement that goes on hangs for ever."""
+"""Seconds after which a statement that goes on hangs for ever; for all that a session executes, ten times."""
 
 SETUP = f"""
 CREATE EXTENSION pg_lookahead;
